@@ -10,6 +10,7 @@ from trioha.ha.replicas import (
     Replicas,
     SlaveReplica,
 )
+from trioha.journal.line_limits import LINES_MAX
 from trioha.testing.recorded_events import RecordedEvents
 
 
@@ -285,6 +286,9 @@ def test_refusals_are_told_kept_and_bounded() -> None:
     assert len(events.of("ha_refused")) == 20
     assert len(replicas.refusals) == REFUSALS_KEPT
     assert replicas.refusals[-1].peer == "10.0.0.19:1"
+    for number in range(1000):
+        replicas.refuse(f"10.0.1.1:{number}", f"not {number}", 0)
+    assert len(events.of("ha_refused")) == 20 + LINES_MAX
 
 
 def test_a_slave_that_comes_back_brings_the_story_of_its_host() -> None:

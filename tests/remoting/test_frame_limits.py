@@ -138,6 +138,47 @@ def test_frames_wait_for_no_room_that_others_hold_but_log_bytes_are_read() -> No
     assert budget.used_bytes == 0
 
 
+def test_parts_of_small_frames_and_of_headers_count() -> None:
+    budget = TrafficBudget(1 << 20)
+    small = frame(RequestCode.SEND_MESSAGE_V2, 60_000)
+    header = encode(RemotingCommand(11, {"junk": "x" * 200_000}))
+    readers = [reader(budget) for _ in range(3)]
+    readers[0].receive_data(PEEK + small[:10])
+    assert readers[0].next_frame() is not None
+    readers[1].receive_data(small[:2])
+    readers[2].receive_data(header[:100])
+    for one in readers:
+        assert one.next_frame() is None
+    assert len(small) + 4 < budget.frames_bytes - 200_000 < len(small) + 300
+    readers[0].receive_data(small[10:50_000])
+    readers[0].receive_data(small[50_000:])
+    readers[2].receive_data(header[100:])
+    for one in (readers[0], readers[2]):
+        assert one.next_frame() is not None
+    assert budget.used_bytes == 4
+    readers[1].fail_pending()
+    assert budget.used_bytes == 0
+
+
+def test_a_large_header_without_room_for_it_closes_the_connection() -> None:
+    budget = TrafficBudget(1 << 20)
+    header = encode(RemotingCommand(11, {"junk": "x" * 200_000}))
+    readers = [reader(budget) for _ in range(6)]
+    for one in readers:
+        one.receive_data(header[:100])
+    for one in readers[:5]:
+        assert one.next_frame() is None
+    with pytest.raises(RemoteProtocolError, match="no room for a header"):
+        readers[5].next_frame()
+    # Small frames are read: a node that is flooded serves its clients.
+    readers[5] = reader(budget)
+    readers[5].receive_data(frame(RequestCode.SEND_MESSAGE_V2, 60_000)[:100])
+    assert readers[5].next_frame() is None
+    for one in readers:
+        one.fail_pending()
+    assert budget.used_bytes == 0
+
+
 def test_a_connection_that_ends_gives_its_room_back() -> None:
     budget = TrafficBudget(5 << 20)
     connection = reader(budget)

@@ -8,11 +8,10 @@ import attrs
 import pytest
 from support.handlers.sending import FakeChannel
 
+from trioha.remoting.challenges import CHALLENGES_MAX, CONNECTIONS_MAX
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import (
     CHALLENGE_FIELD,
-    CHALLENGES_MAX,
-    CONNECTIONS_MAX,
     PROOF_FIELD,
     NodeProofs,
     is_answer_proven,
@@ -175,7 +174,7 @@ def test_open_challenges_are_bounded_and_several_of_one_connection_count() -> No
     assert is_challenge(node.ask(channel, first))
     for _ in range(CONNECTIONS_MAX + 10):
         node.ask(FakeChannel(), request())
-    assert len(node.proofs._given) == CONNECTIONS_MAX
+    assert len(node.proofs._challenges._given) == CONNECTIONS_MAX
 
 
 def exchange(node: Node, nonce: bytes = b"n" * 16) -> tuple[RemotingCommand, RemotingCommand]:

@@ -11,6 +11,7 @@ from trioha.security.account_text import AccountText
 from trioha.security.accounts import Account, AclRules, perm_of
 from trioha.security.addresses import parse_addresses
 from trioha.security.requirement import AccountPerm, Need
+from trioha.wire.record import TOPIC_BYTES_MAX
 
 PUB, SUB = AccountPerm.PUB, AccountPerm.SUB
 ACCOUNT = AccountText(
@@ -123,3 +124,10 @@ def test_a_node_signs_with_the_first_admin() -> None:
     assert credentials is not None
     assert credentials.access_key == "admin-1"
     assert AclRules([Account(ACCOUNT)]).first_admin() is None
+
+
+def test_a_name_that_no_topic_has_is_not_remembered() -> None:
+    account = Account(ACCOUNT)
+    for topic in ("t" * TOPIC_BYTES_MAX, "t" * (TOPIC_BYTES_MAX + 1)):
+        account.remember_topic(topic)
+    assert account.topics_sent_to == {"t" * TOPIC_BYTES_MAX}

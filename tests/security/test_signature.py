@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioha.security.signature import Credentials
-from trioha.security.signing_key import ACCESS_KEY, SIGNATURE, SigningKey, signed_text
+from trioha.security.signing_key import (
+    _NAMES_CHARS_MAX,
+    _NAMES_MAX,
+    ACCESS_KEY,
+    SIGNATURE,
+    SigningKey,
+    _values_of,
+    signed_text,
+)
 from trioha.wire.codes import RequestCode, SerializeType
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, decode_frame, encode
 
@@ -101,6 +109,17 @@ def test_the_mark_of_a_query_by_unique_key_is_not_signed() -> None:
 def test_what_is_no_signature_is_none(signature: ExtValue) -> None:
     request = RemotingCommand(10, {"a": "b", SIGNATURE: signature})
     assert not SigningKey("secret-7").has_signed(request)
+
+
+def test_names_that_strangers_make_up_are_not_kept() -> None:
+    """Names are sorted before the signature is compared: a stranger's would fill the memory."""
+    usual = tuple(f"name-{number}" for number in range(_NAMES_MAX))
+    many, long = (*usual, "one-more"), ("n" * (_NAMES_CHARS_MAX + 1),)
+    for names in (usual, many, long):
+        assert signed_text(dict.fromkeys(reversed(names), "v")) == "v" * len(names)
+    kept = {frozenset(names) for names in _values_of}
+    assert frozenset(usual) in kept
+    assert not kept & {frozenset(many), frozenset(long)}
 
 
 def test_credentials_do_not_show_their_secret() -> None:

@@ -233,6 +233,24 @@ def test_a_slave_fed_in_random_pieces_is_byte_equal(config: StoreConfig, seed: i
     master.close()
 
 
+def test_a_message_is_found_by_offset_where_its_queue_lists_it(config: StoreConfig) -> None:
+    """Also behind a gap in its queue, but neither inside a body nor once its topic is deleted."""
+    store = open_store(config)
+    inside = encode_record(message(b"inside"), 0, 88, 1000)
+    ends = [0]
+    for queue_offset, body in enumerate((inside, b"two", b"three")):
+        data = encode_record(message(body), queue_offset * 7, ends[-1], 1000)
+        store.append_log(ends[-1], data)
+        ends.append(store.max_phy_offset)
+    assert store.look_message(0) is None
+    dispatch_all(store)
+    found = [store.look_message(offset) for offset in (*ends[:3], 88)]
+    assert [view and decode_record(view).body for view in found] == [inside, b"two", b"three", None]
+    store.delete_topic("T")
+    assert store.look_message(0) is None
+    store.close()
+
+
 def test_a_half_record_waits_for_its_rest(config: StoreConfig) -> None:
     told: list[Any] = []
     store = open_store(config, on_dispatch=lambda *args: told.append(args))

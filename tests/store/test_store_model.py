@@ -246,7 +246,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def every_record_can_be_read(self) -> None:
         for record in self.records:
-            found = self.store.look_message(record.phy_offset)
+            found = self.store.appended_record(record.phy_offset)
             assert found is not None
             assert decode_record(found).body == record.body
 

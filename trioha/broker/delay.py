@@ -283,7 +283,7 @@ class DelaySchedule:
 
     def _put_again(self, level: _Level, phy_offset: int, instant: Instant) -> bool:
         """Deliver the record at `phy_offset`, or give it up for good; False: try again later."""
-        view = self._store.look_message(phy_offset)
+        view = self._store.appended_record(phy_offset)
         if view is None:
             self._skip(level, "its record is gone from the log")
             return True

@@ -29,7 +29,6 @@ the whole answer. A forged hello would depose a master; a forged answer would cu
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -45,8 +44,6 @@ from trioha.wire.keyring import Keyring, keyring_of
 
 PROOF_SPAN_BYTES = 4096
 SPANS_MAX = 4
-CHALLENGE_BYTES = 32
-CHALLENGES_MAX = 256
 _VERSION = 1
 _SLAVE_PURPOSE = b"trioha-ha-hello"
 _MASTER_PURPOSE = b"trioha-ha-hello-answer"
@@ -372,29 +369,16 @@ def _is_followed(ours: Hello, theirs: HelloAnswer) -> bool:
 
 
 class Proofs:
-    """Challenges that were given out and not used yet, and what answers them."""
+    """Answers to the challenges of slave and master: an HMAC over challenge and message."""
 
     def __init__(self, secret: str | Keyring) -> None:
         self._keyring = keyring_of(secret)
-        self._given: OrderedDict[bytes, None] = OrderedDict()
-
-    def give(self, challenge: bytes) -> bytes:
-        """Remember fresh random bytes as a challenge; the oldest makes room."""
-        assert len(challenge) == CHALLENGE_BYTES, f"challenge of {len(challenge)} bytes"
-        self._given[challenge] = None
-        if len(self._given) > CHALLENGES_MAX:
-            self._given.popitem(last=False)
-        return challenge
-
-    def takes(self, challenge: bytes, body: bytes, proof: bytes) -> bool:
-        """Does a slave that says this know the secret? A challenge serves once."""
-        if challenge not in self._given:
-            return False
-        del self._given[challenge]
-        return self._keyring.is_mac(challenge + _SLAVE_PURPOSE + body, proof)
 
     def of_slave(self, challenge: bytes, body: bytes) -> bytes:
         return self._keyring.mac(challenge + _SLAVE_PURPOSE + body)
+
+    def is_of_slave(self, challenge: bytes, body: bytes, proof: bytes) -> bool:
+        return self._keyring.is_mac(challenge + _SLAVE_PURPOSE + body, proof)
 
     def of_master(self, nonce: bytes, body: bytes) -> bytes:
         return self._keyring.mac(nonce + _MASTER_PURPOSE + body)

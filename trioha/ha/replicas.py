@@ -29,6 +29,7 @@ from typing import Final
 import attrs
 
 from trioha.journal import EventSink
+from trioha.journal.line_limits import LineLimits
 
 PROGRESS_INTERVAL_MS: Final = 1000
 LEVEL_BYTES: Final = 1 << 20
@@ -152,6 +153,7 @@ class Replicas:
         """Highest acknowledged position of metadata; -1 for none."""
         self.refusals: deque[RefusedPeer] = deque(maxlen=REFUSALS_KEPT)
         self._events = events
+        self._lines = LineLimits(events)
         self._fallbehind_max = fallbehind_max
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._housekeeping_ms = housekeeping_ms
@@ -207,7 +209,8 @@ class Replicas:
         """A peer was turned away: alarm, and show it in the status."""
         self.refusals.append(RefusedPeer(peer, reason, now_ms))
         self._note_end(peer, reason, now_ms)
-        self._events.event("ha_refused", peer=peer, reason=reason)
+        host = peer.rpartition(":")[0]
+        self._lines.event("ha_refused", host, now_ms, peer=peer, reason=reason)
 
     def lose(self, peer: str, reason: str, now_ms: int) -> None:
         """The link of a slave that had reported is down."""

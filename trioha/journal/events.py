@@ -107,7 +107,7 @@ EVENTS: Mapping[str, EventKind] = {
     "timer_skipped": _warning("index", "reason"),
     "timers_lost": _warning("index", "count"),
     # Connections.
-    "connection_closed": _info("peer", "reason"),
+    "connection_closed": _info("peer", "reason", "left_out"),
     "connection_refused": _warning("peer", "reason"),
     "vip_port_unavailable": _warning("reason"),
     "admin_port_unavailable": _warning("reason"),
@@ -116,7 +116,7 @@ EVENTS: Mapping[str, EventKind] = {
     # Replication.
     "ha_connected": _info("peer", "offset"),
     "ha_disconnected": _warning("peer", "reason"),
-    "ha_refused": _warning("peer", "reason"),
+    "ha_refused": _warning("peer", "reason", "left_out"),
     "ha_doubtful": _warning("peer", "reason"),
     "ha_heartbeat_late": _warning("peer", "age_ms"),
     "ha_heartbeat_resumed": _info("peer", "gap_ms"),
@@ -133,7 +133,7 @@ EVENTS: Mapping[str, EventKind] = {
     "raft_role": _info("role", "term", "leader", "reason"),
     "raft_connected": _info("peer", "address"),
     "raft_disconnected": _warning("peer", "reason"),
-    "raft_refused": _warning("peer", "reason"),
+    "raft_refused": _warning("peer", "reason", "left_out"),
     "raft_commit_stalled": _warning("age_ms", "gap_bytes"),
     "raft_commit_resumed": _info("committed_offset"),
     "raft_failed": _error("reason"),

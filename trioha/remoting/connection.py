@@ -21,7 +21,7 @@ from collections.abc import Callable
 import attrs
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
-from trioha.remoting.traffic_budget import FrameLimits
+from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.wire.codes import FRAME_BYTES_MAX, SENDS, ResponseCode
 from trioha.wire.need_data import NEED_DATA, NeedData
 from trioha.wire.remoting_command import RemotingCommand, decode_at
@@ -31,7 +31,8 @@ OnResponse = Callable[[RemotingCommand | None], None]
 
 _OPAQUE_MASK = 0x7FFFFFFF
 SMALL_FRAME_BYTES = 65_536
-"""A smaller frame is not judged: no limit is below it, and it is one read at most."""
+"""A smaller frame is not judged: no limit is below it, and it is one read at most. It counts in the
+budget until it is whole."""
 HEADER_BYTES_MAX = 262_144
 """Properties of 32 KiB, each byte of them as \\u0001, and the other fields of a send."""
 _SMALL_CHUNK_BYTES = 4_096
@@ -69,6 +70,8 @@ class RemotingConnection:
         self._dropped_bytes = 0
         """Bytes yet to arrive of a frame that was rejected."""
         self.frames_received = 0
+        self.was_served = False
+        """A request of the peer was carried out, or waits: it was not rejected."""
         self.is_replication = False
         """The peer is a proven node that sends log bytes: they never wait for the budget."""
 
@@ -156,7 +159,7 @@ class RemotingConnection:
         if available < size:
             self._keep_rest(position, available, size)
             return None
-        if self._is_admitted:
+        if self._is_admitted or self._budgeted_bytes:
             self._release()
         end = position + size
         self._position = end
@@ -208,7 +211,10 @@ class RemotingConnection:
                     f"lengths lie, or a header exceeds {HEADER_BYTES_MAX} bytes: "
                     f"frame {size}, header {header_end - 8}"
                 )
+        budget = limits.budget
         if available < header_end:
+            if header_end > SMALL_FRAME_BYTES and not self._has_room(budget, header_end):
+                raise RemoteProtocolError(f"no room for a header of {header_end - 8} bytes")
             self._keep_rest(position, available, header_end)
             self._frame_bytes = size
             return False
@@ -220,7 +226,6 @@ class RemotingConnection:
         else:
             limit = limits.body_bytes.get(code, SMALL_FRAME_BYTES)
         body_size = size - header_end
-        budget = limits.budget
         if body_size > limit:
             budget.too_large_count += 1
             self._drop(position, available, size)
@@ -230,7 +235,7 @@ class RemotingConnection:
                 f"the body of a request {code} has at most {limit} bytes here, not {body_size}",
             )
         if available < size:
-            if not self.is_replication and not budget.has_room(size):
+            if not self._has_room(budget, size):
                 self._drop(position, available, size)
                 raise FrameRejected(
                     command,
@@ -238,20 +243,28 @@ class RemotingConnection:
                     f"[REJECTREQUEST] no room for a frame of {size} bytes; "
                     f"{budget.used_bytes} of {budget.bytes_max} are taken (trafficBytesMax)",
                 )
-            self._budgeted_bytes = size
-            budget.frames_bytes += size
+            self._count(budget, size)
         self._is_admitted = True
         return True
 
+    def _has_room(self, budget: TrafficBudget, size: int) -> bool:
+        """Return whether so many bytes may be kept in place of those that are counted."""
+        return self.is_replication or budget.has_room(size - self._budgeted_bytes)
+
+    def _count(self, budget: TrafficBudget, size: int) -> None:
+        """Tell the node's budget what the frame that has begun may come to be."""
+        budget.frames_bytes += size - self._budgeted_bytes
+        self._budgeted_bytes = size
+
     def _release(self) -> None:
-        """The large frame is whole, or the connection is gone."""
+        """The frame is whole, or will not be kept, or the connection is gone."""
         self._is_admitted = False
         if self._limits is not None:
-            self._limits.budget.frames_bytes -= self._budgeted_bytes
-        self._budgeted_bytes = 0
+            self._count(self._limits.budget, 0)
 
     def _drop(self, position: int, available: int, size: int) -> None:
         """Go on behind a frame, of which so many bytes are there."""
+        self._release()
         if available >= size:
             self._position = position + size
             self.frames_received += 1
@@ -265,6 +278,8 @@ class RemotingConnection:
             self._chunks_size = 0
             self._add_chunk(self._data[position:])
             self._needed = self._frame_bytes = needed
+            if self._limits is not None and not self._is_admitted:
+                self._count(self._limits.budget, needed)
         self._data = b""
         self._position = 0
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgpack
 
+from trioha.remoting.challenges import Challenges
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.wire.codes import ResponseCode
@@ -35,12 +36,7 @@ from trioha.wire.packed_fields import ext_text
 from trioha.wire.remoting_command import RemotingCommand
 
 CHALLENGE_FIELD, PROOF_FIELD, NONCE_FIELD = "nodeChallenge", "nodeProof", "nodeNonce"
-CHALLENGE_BYTES = 32
 NONCE_BYTES = 16
-CONNECTIONS_MAX = 4096
-"""Connections with open challenges; the oldest makes room, and its caller asks again."""
-CHALLENGES_MAX = 16
-"""Open challenges of one connection, which may carry several requests at once."""
 _PURPOSE, _ANSWERS = b"trioha-node-request", b"trioha-node-answer"
 _OUTSIDE = frozenset({PROOF_FIELD, "AccessKey", "Signature"})
 """Fields that the proof does not cover: itself, and an account's signature, which comes last."""
@@ -61,8 +57,7 @@ class NodeProofs:
     ) -> None:
         self._keyring = keyring
         self._notes = notes
-        self._random_bytes = random_bytes
-        self._given: dict[Channel, list[bytes]] = {}
+        self._challenges = Challenges(random_bytes)
 
     def guarded(
         self, handlers: Mapping[int, Handler], codes: Collection[int] | None = None
@@ -82,7 +77,9 @@ class NodeProofs:
             if self._keyring and request.progress is None:
                 if not request.ext_str(PROOF_FIELD, ""):
                     return self._challenged(channel, request, _ASK)
-                if not (self._takes(channel, request) and is_proven(self._keyring, request)):
+                challenge = _bytes_of(request, CHALLENGE_FIELD)
+                is_given = self._challenges.takes(channel, challenge)
+                if not (is_given and is_proven(self._keyring, request)):
                     reason = "a request whose proof does not fit: another secret, or not its words"
                     self._notes.note(channel, request, reason, instant.now_ms)
                     return self._challenged(channel, request, f"{reason}; {_ASK}")
@@ -97,28 +94,10 @@ class NodeProofs:
     def _challenged(
         self, channel: Channel, request: RemotingCommand, reason: str
     ) -> RemotingCommand:
-        if channel not in self._given and len(self._given) >= CONNECTIONS_MAX:
-            self._given = {one: kept for one, kept in self._given.items() if not one.closed}
-            if len(self._given) >= CONNECTIONS_MAX:
-                del self._given[next(iter(self._given))]
-        challenge = self._random_bytes(CHALLENGE_BYTES)
-        given = self._given.setdefault(channel, [])
-        given.append(challenge)
-        del given[:-CHALLENGES_MAX]
+        challenge = self._challenges.give(channel)
         return request.response(
             ResponseCode.NO_PERMISSION, reason, {CHALLENGE_FIELD: challenge.hex()}
         )
-
-    def _takes(self, channel: Channel, request: RemotingCommand) -> bool:
-        """Was this connection given the request's challenge? It serves once."""
-        given = self._given.get(channel, [])
-        challenge = _bytes_of(request, CHALLENGE_FIELD)
-        if challenge not in given:
-            return False
-        given.remove(challenge)
-        if not given:
-            del self._given[channel]
-        return True
 
 
 def is_challenge(response: RemotingCommand) -> bool:

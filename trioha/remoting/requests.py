@@ -31,6 +31,12 @@ TURN_REQUESTS: Final = 256
 TURN_MS: Final = 20
 TURN_UNSENT_BYTES: Final = 1_048_576
 """Bytes of answers after which a connection's other requests wait until its peer has read."""
+_REJECTIONS: Final = (
+    int(ResponseCode.NO_PERMISSION),
+    int(ResponseCode.SYSTEM_ERROR),
+    int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+)
+"""Answers to requests without a right account or proof among them."""
 EARLY_ANSWERS_BYTES: Final = 49_152
 """Answers that leave at once although more requests of the same read are there, those of pulls: the
 peer works on them while the rest is done. With one write for all, the two would take turns. The
@@ -126,6 +132,8 @@ class Requests:
                     outbox.add(command.response(ResponseCode.SYSTEM_BUSY, remark))
                     continue
             response = handle(channel, command, instant)
+            if not machine.was_served:
+                machine.was_served = response is None or response.code not in _REJECTIONS
             if response is not None and not command.flag & 2:
                 outbox.add(response)
                 if outbox.size > TURN_UNSENT_BYTES:

@@ -20,7 +20,7 @@ class TrafficBudget:
 
     bytes_max: int
     frames_bytes: int = 0
-    """Sizes of the large frames of which a part has arrived, or a part is done."""
+    """Sizes of the frames of which a part has arrived, or a part is done."""
     waiting_bytes: int = 0
     """Requests that wait: parked, held pulls, questions without proof, forwarded ones."""
     unsent_bytes: int = 0

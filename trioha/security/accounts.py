@@ -11,6 +11,7 @@ from trioha.security.requirement import AccountPerm, Need
 from trioha.security.signature import Credentials
 from trioha.security.signing_key import SigningKey
 from trioha.wire.names import TRACE_TOPIC, is_retry_topic, retry_topic
+from trioha.wire.record import TOPIC_BYTES_MAX
 
 KEY_CHARS_MIN: Final = 7
 """Java's broker takes no access key and no secret of fewer characters."""
@@ -91,7 +92,9 @@ class Account:
         return None
 
     def remember_topic(self, topic: str) -> None:
-        """Remember that the account may send to a topic."""
+        """Remember that the account may send to a topic. The name may not be one."""
+        if len(topic) > TOPIC_BYTES_MAX:
+            return
         if len(self.topics_sent_to) >= _TOPICS_KEPT_MAX:
             self.topics_sent_to.clear()
         self.topics_sent_to.add(topic)

@@ -47,6 +47,9 @@ def _signed_names(names: tuple[str, ...]) -> list[str]:
 # A client sends the same few sets of names again and again: they are sorted once.
 _values_of: Final[dict[tuple[str, ...], Callable[[dict[str, ExtValue]], Iterable[Any]]]] = {}
 _VALUES_OF_MAX: Final = 1_000
+_NAMES_MAX: Final = 64
+_NAMES_CHARS_MAX: Final = 2_048
+"""A longer set of names is sorted each time: its sender may be a stranger."""
 
 
 def _remember(names: tuple[str, ...]) -> Callable[[dict[str, ExtValue]], Iterable[Any]]:
@@ -54,9 +57,10 @@ def _remember(names: tuple[str, ...]) -> Callable[[dict[str, ExtValue]], Iterabl
     signed = _signed_names(names)
     # One name alone would give its text, which joins to itself.
     values_of = itemgetter(*signed) if signed else lambda fields: ()
-    if len(_values_of) >= _VALUES_OF_MAX:
-        _values_of.clear()
-    _values_of[names] = values_of
+    if len(names) <= _NAMES_MAX and sum(map(len, names)) <= _NAMES_CHARS_MAX:
+        if len(_values_of) >= _VALUES_OF_MAX:
+            _values_of.clear()
+        _values_of[names] = values_of
     return values_of
 
 

@@ -186,7 +186,11 @@ class MessageStore(Protocol):
         """The records of a pull. With `in_memory_only` no disk is read: NOT_IN_MEMORY instead."""
 
     def look_message(self, phy_offset: int) -> memoryview | None:
-        """The one record that starts here, or None."""
+        """The one record that a consume queue lists at this offset, or None.
+
+        Clients name offsets. Bytes in a message's body can look like a record, with the topic of
+        another message or a size that reaches beyond it; no queue lists them.
+        """
 
     def query_message(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int

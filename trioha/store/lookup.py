@@ -18,7 +18,7 @@ from trioha.store.interface import (
     RecordFilter,
 )
 from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
-from trioha.wire.record import peek, properties_of
+from trioha.wire.record import RecordError, dispatch_fields, peek, properties_of
 
 _SCAN_BYTES_MIN = 16000
 """Queue bytes one pull may look through, or more if it wants more messages: RocketMQ's figure."""
@@ -382,6 +382,32 @@ class Lookup:
         queue = self._table.get((topic, queue_id))
         entry = None if queue is None else queue.entry(offset)
         return -1 if entry is None else self._time_of(entry[0])
+
+    def readable_record(self, phy_offset: int) -> memoryview | None:
+        """The record at an offset where one is known to begin, if readers may see it."""
+        record = self._log.record_at(phy_offset)
+        is_readable = record is not None and phy_offset + len(record) <= self.readable_offset
+        return record if is_readable else None
+
+    def listed_record(self, phy_offset: int) -> memoryview | None:
+        """The record at `phy_offset`, if readers may see it and its queue lists it; or None."""
+        record = self.readable_record(phy_offset)
+        if record is None:
+            return None
+        try:
+            fields = dispatch_fields(record, 0)
+        except RecordError:
+            return None
+        queue = self._table.get((fields.topic, fields.queue_id))
+        if queue is None:
+            return None
+        place = (phy_offset, len(record))
+        entry = queue.entry(fields.queue_offset)
+        if entry is None or entry[:2] != place:
+            # A queue with a gap, or one that counts what is in this log alone.
+            low, high = queue.min_index, queue.next_index
+            entry = queue.entry(queue.bisect(low, high, lambda begin, _: begin < phy_offset))
+        return record if entry is not None and entry[:2] == place else None
 
     def newest_timestamp(self) -> int:
         """Store timestamp of the youngest record that a queue lists; 0 for none."""

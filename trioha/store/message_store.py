@@ -272,11 +272,8 @@ class FileMessageStore:
         self._lookup.readable_offset = phy_offset
 
     def look_message(self, phy_offset: int) -> memoryview | None:
-        """The one record that starts here, or None."""
-        record = self._log.record_at(phy_offset)
-        if record is None or phy_offset + len(record) > self._lookup.readable_offset:
-            return None
-        return record
+        """The one record that a consume queue lists at this offset, or None."""
+        return self._lookup.listed_record(phy_offset)
 
     def query_message(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
@@ -284,7 +281,7 @@ class FileMessageStore:
         """Records by key, newest first; index's last update timestamp and phy offset."""
         records: list[memoryview] = []
         for phy_offset in self._index.query(topic, key, begin_ms, end_ms):
-            record = self.look_message(phy_offset)
+            record = self._lookup.readable_record(phy_offset)
             if record is not None and dispatch_fields(record, 0).topic == topic:
                 records.append(record)
                 if len(records) >= count_max:

@@ -16,6 +16,8 @@ from support.nodes.live_group import live_group
 from support.nodes.live_node import NAME, send_request
 from support.nodes.live_set import Broker, LiveSet, follows, level, live_set
 from support.nodes.transactions import end_request
+from support.stores.records import encode_record
+from support.stores.small import message
 
 from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.failover import new_order, run_failover
@@ -33,10 +35,12 @@ from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire import fastjson
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.message_id import decode_message_id
+from trioha.wire.record import FIXED_SIZE, SCAN_SIZE
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 OPERATOR = Credentials("operator-1", "operator-secret")
 FORGER = Credentials("operator-1", "not-the-secret")
+OWNER = Credentials("owner-1", "owner-secret")
 PRODUCER = Credentials("producer-1", "producer-secret")
 ACCOUNTS = """\
 accounts:
@@ -435,3 +439,49 @@ async def test_a_transaction_is_ended_by_those_who_may_send_to_its_topic(tmp_pat
         # Without a message there is nothing to check against, and nothing to end.
         answer = await ask(broker.address, end_request((0, 1 << 40), COMMIT), PRODUCER)
         assert "can not find message" in (answer.remark or "")
+
+
+async def test_a_record_forged_in_own_messages_is_no_message(tmp_path: Path) -> None:
+    """Its head lies in one message of the owner and its end in another: a foreign one in between.
+
+    The owner may send to T. So the head names its own offset and a size up to the end, which names
+    T.
+    """
+    accounts = f"""{ACCOUNTS}
+- accessKey: owner-1
+  secretKey: owner-secret
+  topicPerms: [T=PUB|SUB]
+  groupPerms: [g=SUB]
+"""
+    async with secured_set(tmp_path, accounts) as set_:
+        broker = await set_.add(BrokerRole.ASYNC_MASTER)
+
+        async def sent(body: bytes, topic: str = "T", by: Credentials = OWNER) -> int:
+            answer = await ask(broker.address, send_request(body.ljust(512, b"."), topic), by)
+            assert answer.code == SUCCESS, answer.remark
+            return decode_message_id(answer.ext_str("msgId"))[2]
+
+        async def three(head: bytes, end: bytes) -> tuple[int, int, int]:
+            head_at = await sent(head)
+            return head_at, await sent(b"for operators", "Foreign", OPERATOR), await sent(end)
+
+        own_at, foreign_at, end_at = await three(b"", b"")
+        first = end_at + (foreign_at - own_at)
+        forged_at = first + SCAN_SIZE
+        end = b"\x01T\0\0"
+        size = end_at - own_at + len(end)
+        forged = message(bytes(size - FIXED_SIZE - 1))
+        head = encode_record(forged, 0, forged_at, 1)[:SCAN_SIZE]
+        assert await three(head, end) == (
+            first,
+            *(at - own_at + first for at in (foreign_at, end_at)),
+        )
+
+        view = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": forged_at})
+        back = {"offset": forged_at, "group": "g", "delayLevel": 0}
+        for request in (view, RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, {**back})):
+            answer = await ask(broker.address, request, OWNER)
+            assert b"for operators" not in answer.body_bytes()
+            assert f"can not find message by the offset, {forged_at}" in (answer.remark or "")
+        view = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": own_at})
+        assert (await ask(broker.address, view, OWNER)).code == SUCCESS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 import pytest
@@ -11,6 +11,8 @@ import trio
 from support.memory.links import MemoryListener
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from trioha.errors import CommandError
+from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.requests import RequestTable
 from trioha.services.loop import descriptors
@@ -19,9 +21,20 @@ from trioha.services.loop.transport import Listener, Transport
 from trioha.services.remoting import server as server_module
 from trioha.services.remoting.server import RemotingServer
 from trioha.testing.recorded_events import RecordedEvents
+from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand, encode
 
 ASK = encode(RemotingCommand(901))
+REJECTED = encode(RemotingCommand(902))
+UNKNOWN = encode(RemotingCommand(903))
+
+
+def answer(channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
+    return request.response()
+
+
+def reject(channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
+    raise CommandError(ResponseCode.NO_PERMISSION, "no account")
 
 
 class Door:
@@ -31,16 +44,20 @@ class Door:
         self.events = RecordedEvents()
         self.listener = MemoryListener()
         self.server = RemotingServer(
-            RequestTable({}, self.events).handle,
+            RequestTable({901: answer, 902: reject}, self.events).handle,
             Clock.virtual(),
             self.events,
             connections_max=connections_max,
         )
 
-    async def connect(self, *, asks: bool) -> Transport:
+    async def connect(
+        self, *, asks: bool, host: str = "127.0.0.1", request: bytes = ASK
+    ) -> Transport:
+        self.listener.from_host = host
         transport = await self.listener.connect("127.0.0.1", 1)
         if asks:
-            await transport.send_all([ASK])
+            with suppress(trio.BrokenResourceError):
+                await transport.send_all([request])
         await wait_all_tasks_blocked()
         return transport
 
@@ -92,6 +109,31 @@ async def test_without_silent_ones_the_newest_is_closed_with_one_line_a_minute(
         assert not any([await is_served(one) for one in new])
         assert door.server.refused_count == 50
         assert len(door.events.of("connection_refused")) == 1
+
+
+@pytest.mark.parametrize("request_of_stranger", [REJECTED, UNKNOWN])
+async def test_rejected_requests_are_no_sign_of_life(
+    autojump_clock: MockClock, request_of_stranger: bytes
+) -> None:
+    async with open_door(connections_max=4) as door:
+        served = await door.connect(asks=True)
+        strangers = [await door.connect(asks=True, request=request_of_stranger) for _ in range(3)]
+        newest = await door.connect(asks=True)
+        assert [await is_served(one) for one in (served, newest)] == [True, True]
+        assert [await is_served(one) for one in strangers] == [False] * 3
+
+
+async def test_one_host_shuts_out_no_other(autojump_clock: MockClock) -> None:
+    async with open_door(connections_max=20) as door:
+        first = await door.connect(asks=True, host="10.0.0.1")
+        for _ in range(100):
+            await door.connect(asks=True, host="10.6.6.6")
+        others = [await door.connect(asks=True, host="10.0.0.2") for _ in range(9)]
+        assert all([await is_served(one) for one in (first, *others)])
+        assert door.server.connection_count <= 20
+        closed = door.events.of("connection_closed")
+        assert {str(line["peer"]).partition(":")[0] for line in closed} == {"10.6.6.6"}
+        assert "made room for other hosts" in str(closed[0]["reason"])
 
 
 async def test_connections_leave_descriptors_to_the_files_of_the_store(

@@ -86,7 +86,7 @@ class MemoryNamesrv:
                 self.connections.start_soon(self.server.serve_connection, transport)
 
     def drop_connections(self) -> None:
-        for link in list(self.server._links):
+        for link in [link for of_host in self.server._links.values() for link in of_host]:
             link.close_nowait("dropped by the test")
 
     def codes(self) -> list[int]:

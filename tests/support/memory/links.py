@@ -21,6 +21,8 @@ class MemoryListener:
         self.connects: list[float] = []
         """Trio times of every attempt."""
         self.refusing = False
+        self.from_host = "127.0.0.1"
+        """Host that connections come from, as the accepting end sees it."""
 
     async def accept(self) -> Transport:
         return await self._receive.receive()
@@ -32,7 +34,7 @@ class MemoryListener:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
         ours, theirs = trio.testing.memory_stream_pair()
         self._serial += 1
-        await self._send.send(StreamTransport(ours, f"127.0.0.1:{40000 + self._serial}"))
+        await self._send.send(StreamTransport(ours, f"{self.from_host}:{40000 + self._serial}"))
         return StreamTransport(theirs, f"{host}:{port}")
 
 

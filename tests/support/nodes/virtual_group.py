@@ -165,7 +165,7 @@ class VirtualMember:
 
     def channels(self) -> list[Channel]:
         """The connections that clients have to this member."""
-        return list(self.node.server._links)
+        return [link for of_host in self.node.server._links.values() for link in of_host]
 
 
 @attrs.define(eq=False)

@@ -292,7 +292,7 @@ class Timers:
 
     def _record_at(self, offset: int) -> Record | None:
         entry = self._store.consume_queue_entry(TIMER_TOPIC, 0, offset)
-        view = None if entry is None else self._store.look_message(entry[0])
+        view = None if entry is None else self._store.appended_record(entry[0])
         try:
             return None if view is None else decode_record(view)
         except RecordError:

@@ -18,11 +18,12 @@ class EventCounts:
 
     def event(self, name: str, **fields: object) -> None:
         with self._mutex:
-            self._counts[name] += 1
+            left_out = fields.get("left_out", 0)
+            self._counts[name] += 1 + (left_out if isinstance(left_out, int) else 0)
         self._events.event(name, **fields)
 
     def __getitem__(self, name: str) -> int:
-        """Return how often an event was reported; 0 for never."""
+        """Return how often an event was reported, also without a line; 0 for never."""
         return self._counts[name]
 
     def all(self) -> dict[str, int]:

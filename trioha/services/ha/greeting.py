@@ -7,11 +7,12 @@ from trioha.config.secret_files import ha_keyring
 from trioha.errors import CommandError
 from trioha.ha.auth import AccessPolicy, Admission
 from trioha.ha.greeting import Greeting
-from trioha.ha.hello import CHALLENGE_BYTES, Hello, Proofs
+from trioha.ha.hello import Hello, Proofs
 from trioha.ha.mastership import MEMBERS_MAX
+from trioha.remoting.challenges import Challenges
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.refusal_notes import RefusalNotes
-from trioha.services.loop.host import random_source
+from trioha.services.loop.host import random_bytes
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
@@ -27,6 +28,7 @@ class HaGreeting:
         keyring = ha_keyring(config)
         self._access = AccessPolicy.of(keyring, config.ha_allowed_peers)
         self._proofs = Proofs(keyring)
+        self._challenges = Challenges(random_bytes)
 
     def answer(
         self, channel: Channel, request: RemotingCommand, instant: Instant
@@ -37,8 +39,8 @@ class HaGreeting:
             raise CommandError(
                 ResponseCode.NO_PERMISSION, "not in haAllowedPeers, and there is no haSecret"
             )
-        if admission is Admission.CHALLENGE and not self._is_proven(request, body):
-            challenge = self._proofs.give(random_source().randbytes(CHALLENGE_BYTES))
+        if admission is Admission.CHALLENGE and not self._is_proven(channel, request, body):
+            challenge = self._challenges.give(channel)
             return request.response(
                 ResponseCode.NO_PERMISSION,
                 "the master asks for proof of the shared secret; set haSecret to the master's",
@@ -57,10 +59,11 @@ class HaGreeting:
             ext_fields[PROOF_FIELD] = self._proofs.of_master(hello.nonce, answer).hex()
         return request.response(ext_fields=ext_fields, body=answer)
 
-    def _is_proven(self, request: RemotingCommand, body: bytes) -> bool:
+    def _is_proven(self, channel: Channel, request: RemotingCommand, body: bytes) -> bool:
         try:
             challenge = bytes.fromhex(request.ext_str(CHALLENGE_FIELD, ""))
             proof = bytes.fromhex(request.ext_str(PROOF_FIELD, ""))
         except ValueError:
             return False
-        return self._proofs.takes(challenge, body, proof)
+        is_given = self._challenges.takes(channel, challenge)
+        return is_given and self._proofs.is_of_slave(challenge, body, proof)

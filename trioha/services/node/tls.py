@@ -17,6 +17,7 @@ from trioha.config.tls_files import (
 )
 from trioha.errors import ConfigError
 from trioha.journal import EventSink
+from trioha.journal.line_limits import LineLimits
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import run_blocking
 from trioha.services.loop.tls import AcceptedTransport, OnFailed, tls_connect
@@ -37,6 +38,7 @@ class NodeTls:
         """Read the files. Blocks. Errors: ConfigError with file and cure."""
         self._config = config
         self._events = events
+        self._lines = LineLimits(events)
         self._clock = clock
         self._ports: FileContext | None = None
         self._http: FileContext | None = None
@@ -107,7 +109,8 @@ class NodeTls:
         return AcceptedTransport(transport, context, enforcing=enforcing, on_failed=on_failed)
 
     def _failed(self, peer: str, reason: str) -> None:
-        self._events.event("connection_closed", peer=peer, reason=reason)
+        host = peer.rpartition(":")[0]
+        self._lines.event("connection_closed", host, self._clock.now_ms(), peer=peer, reason=reason)
 
     def _loaded(self, context: FileContext) -> None:
         file = context.files.cert

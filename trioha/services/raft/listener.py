@@ -29,6 +29,7 @@ from trioha.dledger.peer_hello import (
 )
 from trioha.errors import RemoteProtocolError
 from trioha.journal import EventSink
+from trioha.journal.line_limits import LineLimits
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import random_source
@@ -58,7 +59,7 @@ class Refusals:
 
     def __init__(self, clock: Clock, events: EventSink) -> None:
         self._clock = clock
-        self._events = events
+        self._lines = LineLimits(events)
         self._kept: dict[tuple[str, str], _Refusal] = {}
 
     def add(self, peer: str, reason: str) -> None:
@@ -72,7 +73,7 @@ class Refusals:
         if len(self._kept) >= _REFUSALS_MAX:
             del self._kept[next(iter(self._kept))]
         self._kept[peer, reason] = _Refusal(peer, reason, now_ms)
-        self._events.event("raft_refused", peer=peer, reason=reason)
+        self._lines.event("raft_refused", peer, now_ms, peer=peer, reason=reason)
 
     def plain(self) -> list[dict[str, object]]:
         now_ms = self._clock.now_ms()
@@ -201,6 +202,6 @@ class PeerListener:
 
     def _refuse(self, channel: Channel, reason: str) -> None:
         visitor = self.visitors.pop(channel, None)
-        self._refusals.add(channel.peer.rpartition(":")[0], reason)
+        self._refusals.add(channel.peer.rpartition(":")[0], reason[:500])
         if visitor is not None and visitor.is_in:
             self._on_visitors()

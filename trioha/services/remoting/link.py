@@ -164,8 +164,8 @@ class RemotingLink:
 
     @property
     def is_silent(self) -> bool:
-        """The peer has not sent a whole frame."""
-        return not self._machine.frames_received
+        """No request of the peer was served so far: there was none, or it was rejected."""
+        return not self._machine.was_served
 
     def go_on_nowait(self, request: RemotingCommand) -> None:
         self._requests.unfinished.append(request)
@@ -472,6 +472,6 @@ class RemotingLink:
     def _silence(self) -> str:
         if self._machine.mid_frame:
             return f"half a frame, then silence for {self._limits.frame_s:g} s"
-        if self.is_silent and self._limits.first_frame_s < self._limits.idle_s:
+        if not self._machine.frames_received and self._limits.first_frame_s < self._limits.idle_s:
             return f"no request for {self._limits.first_frame_s:g} s"
         return f"idle for {self._limits.idle_s:g} s"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 import trio
 
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.journal import EventSink
+from trioha.journal.line_limits import LineLimits
 from trioha.remoting.channel import Channel, Handler
 from trioha.remoting.fast_failure import WaitLimits
 from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
@@ -18,8 +20,8 @@ from trioha.services.loop.transport import Listener, Transport
 from trioha.services.remoting.link import LinkLimits, Outboxes, RemotingLink
 
 _NOTE_INTERVAL_S = 60.0
-_SILENT_CLOSED = 8
-"""Silent connections that make room for one."""
+_CLOSED = 8
+"""Connections that make room for one."""
 
 
 def server_limits(
@@ -60,21 +62,20 @@ class RemotingServer:
         self._handle = handle
         self._clock = clock
         self._events = events
+        self._lines = LineLimits(events)
         self._limits = limits or LinkLimits()
         self._connections_max = connections_max
         self._on_closed = on_closed
         self._on_batch = on_batch
         self._on_late = on_late
-        self._links: set[RemotingLink] = set()
+        self._links: dict[str, dict[RemotingLink, None]] = {}
+        """Connections by the peer's host, oldest first."""
+        self.connection_count = 0
         self._silent: dict[RemotingLink, None] = {}
-        """Connections without a request so far, oldest first; others among them are passed over."""
+        """Connections without a served request, oldest first; others among them are passed over."""
         self._noted_s = -math.inf
         self.refused_count = 0
         """Connections that were closed because there were too many."""
-
-    @property
-    def connection_count(self) -> int:
-        return len(self._links)
 
     async def accept(self, listener: Listener, connections: trio.Nursery) -> None:
         """Accept until cancelled; each connection becomes a task of `connections`."""
@@ -88,26 +89,33 @@ class RemotingServer:
             )
 
     def _admits(self, peer: str) -> bool:
-        """Return whether there is room for a connection; the oldest silent ones make room."""
-        if len(self._links) >= self._connections_max:
+        """Return whether there is room for a connection, perhaps by closing others.
+
+        Those that were not served so far make room, the oldest first. Then it is the host with the
+        most connections: nobody shuts out other hosts.
+        """
+        count = self.connection_count
+        if count >= self._connections_max:
             reason = f"{self._connections_max} connections are open (connectionsMax)"
         elif are_scarce():
             reason = (
                 f"{descriptor_limit()} file descriptors are nearly used up by "
-                f"{len(self._links)} connections; raise the limit (ulimit -n)"
+                f"{count} connections; raise the limit (ulimit -n)"
             )
         else:
             return True
         self.refused_count += 1
-        silent = self._oldest_silent()
-        for link in silent:
-            link.close_nowait("")
+        how, closed = "silent", self._oldest_silent()
+        if not closed:
+            how, closed = "of the host with the most", self._newest_of_largest(host_of(peer))
+        for link in closed:
+            link.close_nowait("" if link.is_silent else f"{reason}: it made room for other hosts")
         if trio.current_time() >= self._noted_s + _NOTE_INTERVAL_S:
             self._noted_s = trio.current_time()
-            whom = f"{silent[0].peer}, silent, made room" if silent else "it was closed"
+            whom = f"{closed[0].peer}, {how}, made room" if closed else "it was closed"
             self._events.event("connection_refused", peer=peer, reason=f"{reason}: {whom}")
         # Those that were closed have their descriptors until the next pass: the reserve has room.
-        return bool(silent) and not are_scarce(share=0.25)
+        return bool(closed) and not are_scarce(share=0.25)
 
     def _oldest_silent(self) -> list[RemotingLink]:
         """Return a few: the files of the store need room, too."""
@@ -116,9 +124,16 @@ class RemotingServer:
             del self._silent[link]
             if link.is_silent and not link.closed:
                 found.append(link)
-                if len(found) == _SILENT_CLOSED:
+                if len(found) == _CLOSED:
                     break
         return found
+
+    def _newest_of_largest(self, host: str) -> list[RemotingLink]:
+        """Return a few connections of the host with the most, if `host` has fewer."""
+        largest = max(self._links.values(), key=len, default={})
+        spare = len(largest) - len(self._links.get(host, ())) - 1
+        is_open = (link for link in reversed(largest) if not link.closed)
+        return list(islice(is_open, max(0, min(spare, _CLOSED))))
 
     async def serve_connection(self, transport: Transport) -> None:
         """Serve one connection until it ends; an abnormal end is one journal line."""
@@ -131,15 +146,31 @@ class RemotingServer:
             on_batch=self._on_batch,
             on_late=self._on_late,
         )
-        self._links.add(link)
+        host = host_of(link.peer)
+        self._links.setdefault(host, {})[link] = None
+        self.connection_count += 1
         self._silent[link] = None
         try:
             await link.serve()
         finally:
-            self._links.discard(link)
+            self.connection_count -= 1
+            del self._links[host][link]
+            if not self._links[host]:
+                del self._links[host]
             self._silent.pop(link, None)
             if self._on_closed is not None:
                 with self.outboxes.batch():
                     self._on_closed(link)
         if link.close_reason:
-            self._events.event("connection_closed", peer=link.peer, reason=link.close_reason)
+            self._lines.event(
+                "connection_closed",
+                host,
+                self._clock.now_ms(),
+                peer=link.peer,
+                reason=link.close_reason,
+            )
+
+
+def host_of(peer: str) -> str:
+    """Return the host of ``host:port``."""
+    return peer.rpartition(":")[0]

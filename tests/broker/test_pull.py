@@ -818,7 +818,7 @@ def test_the_disk_is_read_at_once_where_the_operator_says_so() -> None:
 def test_a_pull_that_finds_no_room_to_wait_for_the_disk_is_told_to_ask_again() -> None:
     side = ColdSide(looks=1)
     side.pulls.cold = ColdReads(side.config, limits=Limits(parked_max=0))
-    response = side.ask(pull(0))
+    response = side.ask(pull(0, flags=SUBSCRIPTION | SUSPEND, suspendTimeoutMillis=15_000))
     assert (response.code, response.ext_fields["nextBeginOffset"]) == (19, "0")
 
 

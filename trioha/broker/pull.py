@@ -306,6 +306,7 @@ class PullProcessor:
                 suggested = settings.broker_id
         if (
             code is ResponseCode.PULL_NOT_FOUND
+            and status is not _NOT_IN_MEMORY
             and is_first
             and sys_flag & _SUSPEND
             and self._park(channel, request, instant, topic, queue_id, offset, message_filter)

@@ -146,6 +146,8 @@ class PutPipeline:
         self._flush: GroupCommit[_Waiter] = GroupCommit()
         self._transfer: GroupCommit[_Waiter] = GroupCommit()
         self.role = config.broker_role
+        self.owed: PutMessage | None = None
+        """The op message of a commit that is stored: nothing else may be stored before it."""
         self.roles_taken = 0
         """Rises with each role and pause: the log may have been cut since, or handed over."""
         self.slave_remark = FOLLOWER_REMARK if self._by_quorum else SLAVE_REMARK
@@ -192,6 +194,8 @@ class PutPipeline:
         must_wait = (wait or self._by_quorum) and (self._sync_flush or self.role is _SYNC_MASTER)
         if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
             return self._refusal()
+        if self.owed is not None and (refusal := self._pay(self.owed, instant)) is not None:
+            return refusal
         result = self._store.put_message(message, instant.wall_ms)
         put_bytes = self.put_bytes
         put_bytes[message.topic] = put_bytes.get(message.topic, 0) + result.size
@@ -204,9 +208,20 @@ class PutPipeline:
         must_wait = (wait or self._by_quorum) and (self._sync_flush or self.role is _SYNC_MASTER)
         if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
             return self._refusal()
+        if self.owed is not None and (refusal := self._pay(self.owed, instant)) is not None:
+            return refusal
         result = self._store.put_batch(batch, instant.wall_ms)
         self.put_bytes[batch.topic] = self.put_bytes.get(batch.topic, 0) + result.size
         return self._outcome_of(result, must_wait, len(batch.entries))
+
+    def _pay(self, owed: PutMessage, instant: Instant) -> PutOutcome | None:
+        """Append the message that is owed; return the outcome if the store rejects it."""
+        self.owed = None
+        outcome = self.put(owed, wait=False, instant=instant)
+        if outcome.is_stored:
+            return None
+        self.owed = owed
+        return outcome
 
     def _outcome_of(self, result: PutResult, must_wait: bool, count: int) -> PutOutcome:
         if result.status is not _PUT_OK:

@@ -106,6 +106,20 @@ def test_the_invisible_time_of_an_ordered_message_can_be_changed() -> None:
     assert code == ResponseCode.NO_MESSAGE
 
 
+def test_an_invisible_time_that_the_store_does_not_take_stays_as_it_was() -> None:
+    side = PopSide(queues=1)
+    side.put("a")
+    (a,) = ordered(side)
+    side.store.writable = False
+    code = side.code_of(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, a, {"invisibleTime": 1})
+    assert code == ResponseCode.SERVICE_NOT_AVAILABLE
+    side.store.writable = True
+    side.wait(9_999)
+    assert ordered(side) == []
+    side.wait(1)
+    assert bodies_of(ordered(side)) == ["a"]
+
+
 def test_order_survives_a_change_of_masters() -> None:
     side = PopSide(queues=1)
     for body in "abc":

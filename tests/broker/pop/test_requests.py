@@ -372,6 +372,17 @@ def test_a_redelivery_that_the_store_rejects_comes_later() -> None:
     assert bodies_of(side.pop()) == ["a"]
 
 
+def test_what_earlier_queues_gave_is_answered_when_a_later_one_takes_no_checkpoint() -> None:
+    side = PopSide()
+    for queue_id in range(4):
+        side.put(str(queue_id), queue_id)
+    side.store.full_after = 2
+    first = side.pop()
+    assert len(first) == 2
+    side.store.full_after = None
+    assert sorted(bodies_of(first) + bodies_of(side.pop())) == ["0", "1", "2", "3"]
+
+
 def v2_side(store: MemoryStore | None = None) -> PopSide:
     config = attrs.evolve(BrokerConfig(), broker_ip1="127.0.0.1", enable_retry_topic_v2=True)
     return PopSide(config, store=store)

@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.handlers.popping import GROUP, PopSide, bodies_of
+from support.handlers.popping import GROUP, INVISIBLE_MS, RETRY, PopSide, bodies_of
 from support.handlers.sending import STORE_HOST, at
 
 from trioha.broker.pop import service
 from trioha.broker.pop.live_records import LiveRecords
 from trioha.store.interface import PutMessage
-from trioha.wire.codes import Perm
+from trioha.wire.codes import Perm, ResponseCode
 from trioha.wire.names import REVIVE_GROUP
 from trioha.wire.properties import encode_properties
 
@@ -149,3 +149,39 @@ def test_progress_is_the_first_record_that_is_needed() -> None:
     assert live.drop("c")
     assert not live.drop("c")
     assert (live.progress, live.drop("a"), live.progress) == (4, True, 5)
+
+
+def test_a_redelivery_that_was_rejected_halfway_is_not_begun_anew() -> None:
+    side = PopSide(queues=1)
+    for body in "abc":
+        side.put(body)
+    a, b, _ = side.pop()
+    offsets = side.core.offsets.encode()
+    side.ack(b)
+    side.store.full_after = 1
+    side.wait(INVISIBLE_MS)
+    side.store.full_after = None
+    # Its copy is in the retry topic: this one is over.
+    assert side.ack(a) == ResponseCode.NO_MESSAGE
+    assert side.bodies(RETRY) == ["a"]
+    side.wait(10_000)
+    assert side.bodies(RETRY) == ["a", "c"]
+    side.make_safe()
+    side = side.after_power_loss(offsets)
+    assert len(side.core.pops.in_flight) == 0
+    assert bodies_of(side.pop()) == ["a", "c"]
+
+
+def test_a_redelivery_whose_end_the_store_rejects_is_ended_later() -> None:
+    side = PopSide(queues=1)
+    side.put("a")
+    side.pop()
+    offsets = side.core.offsets.encode()
+    side.store.full_after = 1
+    side.wait(INVISIBLE_MS)
+    side.store.full_after = None
+    side.wait(10_000)
+    side.make_safe()
+    side = side.after_power_loss(offsets)
+    assert len(side.core.pops.in_flight) == 0
+    assert side.bodies(RETRY) == ["a"]

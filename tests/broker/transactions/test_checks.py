@@ -112,6 +112,18 @@ def test_producers_of_a_group_are_asked_in_turn() -> None:
     assert [len(channel.sent) for channel in channels] == [2, 6]
 
 
+def test_each_check_of_a_transaction_goes_to_another_producer() -> None:
+    """Two transactions of two groups: their checks take turns, and so would a common counter."""
+    side = quick()
+    ours = [producer(side), producer(side)]
+    others = [producer(side, "other"), producer(side, "other")]
+    prepare(side)
+    prepare(side, half("K2", group="other"))
+    run_checks(side, 2_000)
+    run_checks(side, 4_000)
+    assert [len(channel.sent) for channel in ours + others] == [1, 1, 1, 1]
+
+
 def test_a_message_without_an_answer_is_discarded_after_the_limit() -> None:
     side = quick()
     channel = producer(side)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from support.handlers.sending import WALL_MS, ProduceSide, at
+from support.handlers.sending import WALL_MS, ProduceSide, at, send_v2
 from support.handlers.transactions import (
     COMMIT,
     ROLL_BACK,
@@ -125,6 +125,23 @@ def test_an_op_message_that_the_store_did_not_take_is_written_before_anything_el
     side.store.full_after = None
     assert end(side, second).code == 0
     assert bodies_of_ops(side) == [b"0", b"1"]
+
+
+def test_nothing_is_stored_between_a_commit_and_its_op_message() -> None:
+    """Many messages between them would hide the commit from the next master."""
+    side = ProduceSide()
+    prepare(side)
+    where = prepare(side, half("K2"))
+    side.store.full_after = 1
+    assert end(side, where).code == 0
+    side.store.full_after = 1
+    assert side.send(send_v2("T", e="1")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert bodies_of_ops(side) == [b"1"]
+    side.store.full_after = None
+    assert side.send(send_v2("T", e="1")).code == 0
+    assert bodies_of_ops(side) == [b"1"]
+    take_over(side)
+    assert [copy.origin for copy in side.transactions.pending] == [0]
 
 
 def test_whoever_takes_over_knows_what_is_open() -> None:

@@ -12,6 +12,8 @@ import base64
 import binascii
 from typing import Final
 
+import attrs
+
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.pop.handles import (
     ORDER_REVIVE_QUEUE,
@@ -124,11 +126,12 @@ class AckProcessor:
             batch = self._batch_of(key)
             if batch is None or offset not in batch.offsets:
                 raise stale_handle(key)
-            batch.visible_ms[offset] = instant.wall_ms + invisible_ms
+            until_ms = instant.wall_ms + invisible_ms
+            batch = attrs.evolve(batch, visible_ms={**batch.visible_ms, offset: until_ms})
             outcome = self._service.keep_order(batch, True, instant)
             fields = _fields(
                 batch.pop_time,
-                instant.wall_ms + invisible_ms - batch.pop_time,
+                until_ms - batch.pop_time,
                 ORDER_REVIVE_QUEUE,
             )
             self._hold.wake(key.group, normal_topic(key.topic, key.group), key.queue_id)
@@ -178,14 +181,10 @@ class AckProcessor:
         batch = self._batch_of(key)
         if batch is None or not any(offset in batch.offsets for offset in offsets):
             raise stale_handle(key)
-        before = batch.acked
+        batch = attrs.evolve(batch)
         for offset in offsets:
             batch.ack(offset)
-        try:
-            outcome = self._service.keep_order(batch, True, instant)
-        except CommandError:
-            batch.acked = before
-            raise
+        outcome = self._service.keep_order(batch, True, instant)
         self._offsets.commit(key.group, key.topic, key.queue_id, batch.next_offset)
         if batch.is_done:
             self._service.forget_order(batch)

@@ -60,6 +60,8 @@ class PopCheckpoint:
     """Offset where the group's next pop begins."""
     due_ms: int = 0
     """Wall clock at which the rest becomes visible."""
+    revived: set[int] = attrs.field(factory=set)
+    """Offsets that are in the retry topic already; the store has rejected what comes after them."""
 
     def __attrs_post_init__(self) -> None:
         self.due_ms = self.due_ms or self.key.pop_time + self.invisible_ms
@@ -144,7 +146,7 @@ class InFlight:
         if checkpoint is None:
             known = self._finished.get(key, ())
             return AckOutcome.REPEATED if offset in known else AckOutcome.UNKNOWN
-        if offset not in checkpoint.offsets:
+        if offset not in checkpoint.offsets or offset in checkpoint.revived:
             return AckOutcome.UNKNOWN
         is_open = not checkpoint.acked >> checkpoint.offsets.index(offset) & 1
         return AckOutcome.TAKEN if is_open else AckOutcome.REPEATED

@@ -203,7 +203,12 @@ class PopProcessor:
                 if not pop.is_ordered:
                     answer.rest += self._reader.rest(name, pop.group, queue_id, pop.init_mode)
             else:
-                take(pop, name, queue_id, answer, instant)
+                try:
+                    take(pop, name, queue_id, answer, instant)
+                except CommandError:
+                    if not answer.count:
+                        raise
+                    break  # what was taken is invisible: the client gets it
         if answer.count:
             revive = ORDER_REVIVE_QUEUE if pop.is_ordered else 0
             fields = answer.fields(pop.invisible_ms, revive)

@@ -412,17 +412,15 @@ class PopService:
         if group is not None and self._topics.get(topic) is not None:
             for offset in open_offsets:
                 record = self.record_at(key.topic, key.queue_id, offset)
-                if record is not None:
+                if record is not None and offset not in checkpoint.revived:
                     self.redelivery.redeliver(record, topic, group, key.pop_time, instant)
-                    checkpoint.mark(offset)
-        message = self.writer.acked(
-            Acked(key, tuple(open_offsets)), checkpoint.due_ms, instant.wall_ms
-        )
+                    checkpoint.revived.add(offset)
+        acked = Acked(key, tuple(open_offsets))
+        self._append(self.writer.acked(acked, checkpoint.due_ms, instant.wall_ms), False, instant)
         # From here on a handle of the checkpoint is stale.
         checkpoint.acked = 0
         self.in_flight.finish(checkpoint)
         self.live.drop(key)
-        self._append(message, False, instant)
 
     @property
     def _is_too_long(self) -> bool:

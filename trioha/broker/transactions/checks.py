@@ -71,7 +71,6 @@ class TransactionChecks:
         self._topics = topics
         self._producers = producers
         self._events = events
-        self._turn = 0
         self._from_ms: int | None = None
         """No check before this time; None: it is set when the first deadline is asked for."""
         self._pause = RetryPause()
@@ -211,19 +210,18 @@ class TransactionChecks:
         self._events.event("transaction_lost", index=copy.origin, reason=reason)
 
     def _ask(self, copy: HalfCopy, record: Record) -> None:
-        """Ask one producer of the group, each in turn."""
+        """Ask one producer of the group, at each check of a transaction another one."""
         group = producer_group(record)
         channels = [one for one, _ in self._producers.members(group) if not one.closed]
         if not channels:
             self.unasked_count += 1
             return
-        self._turn += 1
         newest = self._queues.record_at(copy.phy_offset) or record
         try:
             request = check_request(newest, copy)
         except ValueError:
             return  # it says not where it belongs: no producer could help
-        channels[self._turn % len(channels)].send_nowait(request)
+        channels[(copy.origin + copy.check_times) % len(channels)].send_nowait(request)
 
     def _put(self, message: PutMessage, instant: Instant) -> PutOutcome:
         return self._pipeline.put(message, wait=False, instant=instant)

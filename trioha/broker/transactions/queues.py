@@ -17,7 +17,8 @@ from trioha.wire.record import Record, RecordError, decode_record, peek
 
 _TOPICS: Final = (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)
 TAIL_ENTRIES: Final = 16
-"""Messages at the end of a queue that are looked through for a commit without its op message."""
+"""Messages at the end of a queue that are looked through for a commit without its op message. Of a
+trioha broker it is the last; Java's broker may append others before the op message."""
 
 
 class TransactionQueues:

@@ -22,7 +22,8 @@ transaction, has the property COPIED. To Java's broker each op message finishes 
 never sees two copies of one message.
 
 RocketMQ 5 writes several offsets into one op message, as ``1,2,3,``. Such messages are read here;
-they are not written, because a broker of 4.9 could not read them.
+they are not written, on purpose: a broker of 4.9 could not read them, and would ask producers again
+about transactions that are finished.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ The committed message is appended first, then the op message, in one pass with n
 A crash or a switch can separate the two, and then the committed message is among the last of its
 queue. `load` looks there, and counts such a transaction as finished.
 
-An op message that the store did not take is *owed*: it is written before anything else is done.
+If the store does not take the op message of a commit, the pipeline appends it before any other
+message (`PutPipeline.owed`), so the commit stays among the last. Op messages of records that were
+copied are *owed* here: they are written before another transaction ends.
 """
 
 from __future__ import annotations
@@ -95,6 +97,7 @@ class Transactions:
         """Forget the table: another broker is master."""
         self.pending = PendingTransactions()
         self._owed.clear()
+        self._pipeline.owed = None
         self.progress.forget()
 
     def load(self) -> None:
@@ -247,8 +250,10 @@ class Transactions:
     def finish(self, copy: HalfCopy, instant: Instant) -> None:
         """Note the end of a transaction, and write it into the op queue."""
         self.pending.finish(copy.origin)
-        self._owed.append((copy.queue_offset, False))
-        self.pay(instant)
+        message = op_message(copy.queue_offset, False, self._store_host, instant.wall_ms)
+        if not self._pipeline.put(message, wait=False, instant=instant).is_stored:
+            self._pipeline.owed = message
+        self.progress.changed(instant.wall_ms)
 
     def pay(self, instant: Instant) -> PutOutcome | None:
         """Append the op messages that are owed; return the outcome of the one that was rejected."""

@@ -43,6 +43,11 @@ slow *options="":
 release *options="":
     .ci/run release {{ options }}
 
+# Tag the commit, unless a part of the release has not passed for it: `just tag v1.2.0`.
+tag name:
+    .ci/run release --check
+    git tag -a {{ name }} -m {{ name }}
+
 # Keep the timings of the last runs as those that the next ones are compared with.
 timings:
     .ci/run timings

@@ -5,8 +5,9 @@
 
 Parts are those of a release (`.ci/run release --list`). Each is run in plain Python, with the
 gate's sizes and with a release's; of the longest campaigns of a release, the part's sample. What
-was measured is kept in .ci/out/coverage until the sources of the product change, so that parts can
-be measured one by one. Processes that tests start are measured too, unless they are killed.
+was measured is kept in .ci/out/coverage until the sources of the product change: a run that was
+stopped goes on where it was, and the page is written after each part. A part that is named is
+measured again. Processes that tests start are measured too, unless they are killed.
 """
 
 from __future__ import annotations
@@ -312,19 +313,36 @@ def main(words: Sequence[str] | None = None) -> int:
         "--below", type=float, default=70, help="print files below this percentage (70)"
     )
     options = parser.parse_args(words)
-    if not options.report:
-        for tier in options.tier or TIERS:
-            for part in options.only or PARTS:
+    without_data = []
+    for tier in options.tier or TIERS:
+        for part in options.only or PARTS:
+            if options.report or (not options.only and kept(tier, part) is not None):
+                continue
+            try:
                 measure(tier, part)
+            except subprocess.CalledProcessError as error:
+                without_data.append(f"{part} with the sizes of {tier}: {error}")
+            else:
+                write_page()
+    in_gate = write_page()
+    if in_gate is None:
+        print(f"nothing is measured of these sources; {PAGE.name} stays as it is", file=sys.stderr)
+        return 1
+    print("\n".join(below(in_gate, options.below / 100)))
+    for what in without_data:
+        print(f"no data: {what}", file=sys.stderr)
+    return 1 if without_data else 0
+
+
+def write_page() -> Covered | None:
+    """Write what is measured into the page; return what the gate takes, None if nothing is."""
     gate, release = (
         {part: found for part in PARTS if (found := kept(tier, part)) is not None} for tier in TIERS
     )
     if not gate and not release:
-        print(f"nothing is measured of these sources; {PAGE.name} stays as it is", file=sys.stderr)
-        return 1
+        return None
     PAGE.write_text(replaced(PAGE.read_text(), section(gate, release, commit_of_sources())))
-    print("\n".join(below(union(gate.values()), options.below / 100)))
-    return 0
+    return union(gate.values())
 
 
 if __name__ == "__main__":

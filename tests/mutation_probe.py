@@ -407,6 +407,7 @@ class Tree:
         self._environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("TRIOHA_")},
             "PYTHONPATH": str(root),
+            "TEST_COMMIT": "none",  # the copy is no repository
             # A fault changes neither size nor second of a file, as a rule.
             "PYTHONDONTWRITEBYTECODE": "1",
         }

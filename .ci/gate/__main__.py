@@ -6,6 +6,7 @@
 .ci/run release PART ...    some of its parts, once more
 .ci/run release --sample    the same, but a small share of the longest parts: how long they take
 .ci/run release --list      what there is, and how long each took when it was timed
+.ci/run release --check     whether all parts have passed for the commit; `just tag` asks this
 .ci/run timings             keep the last run's timings as those that the next is compared with
 """
 
@@ -19,8 +20,8 @@ from pathlib import Path
 from types import FrameType
 
 from gate import plan, prepare, timings
-from gate.passed import PassedParts, state_of_checkout
-from gate.running import OUT, ROOT, kill_all
+from gate.passed import PassedParts, commit, state_of_checkout
+from gate.running import OUT, ROOT, CommandFailed, kill_all
 from gate.steps import Steps, say
 
 KEPT = ROOT / ".ci" / "timings"
@@ -33,6 +34,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="STEP")
     parser.add_argument("--list", action="store_true", help="only say what there is")
     parser.add_argument("--again", action="store_true", help="forget which parts have passed")
+    parser.add_argument("--check", action="store_true", help="only say which parts have not passed")
     parser.add_argument(
         "--sample",
         action="store_true",
@@ -51,12 +53,19 @@ def main(words: list[str]) -> int:
     if options.list:
         print("\n".join(listing(steps if names else plan.TIERS[tier], timings.load(kept(tier)))))
         return 0
-    if tier == "release":
+    if tier == "gate" and (options.sample or options.check):
+        word = "sample" if options.sample else "check"
+        parser.error(f"--{word} is for a release: the gate has no parts that long")
+    try:
+        if options.check:
+            return check_release(steps if names else plan.RELEASE)
+        if tier == "gate":
+            return run_gate(steps if names else plan.GATE)
         again = options.again or bool(names)
         return run_release(steps if names else plan.RELEASE, again=again, samples=options.sample)
-    if options.sample:
-        parser.error("--sample is for a release: the gate has no parts that long")
-    return run_gate(steps if names else plan.GATE)
+    except CommandFailed as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 def run_gate(steps: tuple[plan.Step, ...]) -> int:
@@ -75,28 +84,53 @@ def run_gate(steps: tuple[plan.Step, ...]) -> int:
 def run_release(steps: tuple[plan.Step, ...], *, again: bool, samples: bool = False) -> int:
     """Run the parts that have not passed for the sources as they are.
 
-    With `samples`, of a part that has a sample no more than that; it has not passed then.
+    With `samples`, of a part that has a sample no more than that; it has not passed then. A release
+    ends when the sources change: what follows would be a release of others.
+
+    Errors: CommandFailed where git does not work.
     """
-    passed = PassedParts(OUT / "passed", state_of_checkout())
-    if again:
-        for step in steps:
-            passed.forget(step.name)
     run = Steps("release", samples=samples)
+    if plan.SETUP in steps and not run.carry_out(plan.SETUP):
+        return account(run, "release")  # a release needs everything
+    state = state_of_checkout()
+    passed = PassedParts(OUT / "passed", state)
     for step in steps:
+        if again:
+            passed.forget(step.name)
+    for step in steps:
+        if step == plan.SETUP:
+            continue
         if step.name in passed:
             say(f"{step.name}: has passed for these sources")
             continue
         held = run.carry_out(step)
-        save_times(run, "release")
-        if step == plan.SETUP:
-            if held:
-                continue
-            break  # a release needs everything
         if step == plan.STATIC:
             held = run.join()
+        save_times(run, "release")
+        if state_of_checkout() != state:
+            run.fail(step, "the sources changed while it ran; `git status` shows where")
+            break
         if held and not (samples and step.sample):
             passed.add(step.name)
     return account(run, "release")
+
+
+def check_release(steps: tuple[plan.Step, ...]) -> int:
+    """Print which parts have not passed for the commit; return 0 when all have.
+
+    Errors: CommandFailed where git does not work.
+    """
+    state = state_of_checkout()
+    if state != commit():
+        print("no release: the sources differ from the commit; `git status` shows where")
+        return 1
+    passed = PassedParts(OUT / "passed", state)
+    missing = [step.name for step in steps if step != plan.SETUP and step.name not in passed]
+    if missing:
+        print(f"no release of {state[:12]}: not passed: {', '.join(missing)}; run .ci/run release")
+    else:
+        print(f"all parts of a release have passed for {state[:12]}")
+    return 1 if missing else 0
 
 
 def account(run: Steps, tier: str) -> int:
@@ -118,15 +152,15 @@ def account(run: Steps, tier: str) -> int:
 
 
 def save_times(run: Steps, tier: str) -> None:
-    """Save the times of steps that held, beside those of runs before it."""
-    now = {name: run.outcome.times[name] for name in run.outcome.held}
-    timings.save(last_run(tier), timings.merged(timings.load(last_run(tier)), now))
+    """Save the times of its steps beside those of runs before it."""
+    kept_times = timings.merged(timings.load(last_run(tier)), run.outcome.times)
+    timings.save(last_run(tier), kept_times)
 
 
 def listing(steps: tuple[plan.Step, ...], times: timings.Run) -> list[str]:
     """Return a line for each step, with how long it took when it was timed, or its limit.
 
-    An estimate says that it is one, and from what.
+    An estimate says that it is one, and from what; the time of a step that failed says so.
     """
     lines = [f"{'part':<14}{'tests':>7}{'minutes':>11}{'of CPU':>8}  what"]
     wall_s = cpu_s = 0.0
@@ -143,6 +177,8 @@ def listing(steps: tuple[plan.Step, ...], times: timings.Run) -> list[str]:
             note = f" (estimated from {known.estimated_from})"
         else:
             cells, note = f"{known.wall_s / 60:>11.1f}{known.cpu_s / 60:>8.1f}", ""
+        if known.failed:
+            note += " (failed)"
         lines.append(f"{step.name:<14}{known.passed or '-':>7}{cells}  {step.what}{note}")
     sums = f"{'':<14}{'':>7}{wall_s / 60:>11.1f}{cpu_s / 60:>8.1f}"
     lines.append(f"{sums}  timed or estimated; the others have a limit")

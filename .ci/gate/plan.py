@@ -199,7 +199,7 @@ RELEASE: tuple[Step, ...] = (
         *("ci", "test_mutation_probe.py"),
     ),
     _real(
-        *("peers", "20 million frames of hostile peers, Java's stores", 6, "peers"),
+        *("peers", "20 million frames of hostile peers, Java's stores", 9, "peers"),
         sample=Sample(
             *(40, 4_000, "rounds of hostile frames"),
             (

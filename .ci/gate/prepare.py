@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from gate.passed import commit
 from gate.running import OUT, ROOT, VENV, Budget, CommandFailed, check, environment, run
 
 STAMP = ROOT / ".venv" / "installed-for"
@@ -48,7 +49,7 @@ PROGRAMS = (
 def set_up(budget: Budget) -> None:
     """Make .venv, install programs, check rights. Errors: CommandFailed with what is missing."""
     make_venv(budget)
-    missing = [*install_programs(budget), *missing_rights()]
+    missing = [*install_programs(budget), *missing_commit(), *missing_rights()]
     for line in missing:
         print(f"cannot be had here: {line}", flush=True)
     if missing:
@@ -101,6 +102,15 @@ def _apt(packages: list[str], budget: Budget) -> None:
 
 def _is_here(program: Program) -> bool:
     return any(shutil.which(name) for name in program.names)
+
+
+def missing_commit() -> list[str]:
+    """Return why git cannot tell the commit, if it cannot."""
+    try:
+        commit()
+    except CommandFailed as error:
+        return [f"the commit, for seeds and changed files ({error})"]
+    return []
 
 
 def missing_rights() -> list[str]:

@@ -21,18 +21,20 @@ OUT = ROOT / ".ci" / "out"
 VENV = ROOT / ".venv" / "bin"
 
 _PERIOD_S = 0.05
-_groups: set[int] = set()
-_UNSET = {
-    "TEST_TIER",
-    "TEST_SHARE",
-    "TEST_COMMIT",
-    "TEST_SEED",
-    "RAFT_MEMBER_SEEDS",
-    "HA_ROUNDS",
-    "HA_SEED",
-    "PYTHONPATH",
-    "PYTEST_ADDOPTS",
-}
+_KILLING_S = 10.0
+"""Time for processes that are killed to be gone."""
+_MARK = "GATE_COMMANDS"
+"""Variable that all processes of a command inherit: its name and the names of those around it."""
+_marks: set[str] = set()
+_UNSET_NAMES = {"FAILPOINTS", "BREAKAGE", "SYNCED", "NAMESRV_ADDR", "NOTIFY_SOCKET"}
+_UNSET_PREFIXES = (
+    # Settings of the nodes, and TRIOHA_REWRITE.
+    "TRIOHA_",
+    # Sizes and seeds of campaigns.
+    *("TEST_", "RAFT_", "HA_", "HOSTILE_"),
+    # PYTHONOPTIMIZE removes every assertion.
+    *("PYTHON", "PYTEST_", "HYPOTHESIS_"),
+)
 
 
 class CommandFailed(Exception):
@@ -56,15 +58,11 @@ class Budget:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Return what every command of a run sees: nothing that would soften or change a test.
-
-    TRIOHA_REWRITE would rewrite snapshots instead of comparing them, and every TRIOHA_* is a
-    setting of the nodes.
-    """
+    """Return what every command of a run sees: nothing that would soften or change a test."""
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name not in _UNSET and not name.startswith("TRIOHA_")
+        if name not in _UNSET_NAMES and not name.startswith(_UNSET_PREFIXES)
     }
     path = f"{VENV}{os.pathsep}{kept.get('PATH', os.defpath)}"
     return {**kept, "CI": "1", "PATH": path, **changes}
@@ -81,21 +79,25 @@ def run(
     """Run it in a process group of its own; return its exit code.
 
     Over its limit the group is interrupted, so that pytest still writes its report, and killed
-    after a grace. Errors: CommandFailed when it was over its limit.
+    after a grace. All that it started is killed at its end, also in other groups and sessions.
+    Errors: CommandFailed when it was over its limit.
     """
     words = [str(word) for word in command]
+    mark = f"<{os.getpid()} {time.monotonic_ns()}>"
+    env = dict(env if env is not None else environment())
+    env[_MARK] = os.environ.get(_MARK, "") + mark
     sys.stdout.flush()
     process = subprocess.Popen(
         words,
         cwd=cwd,
-        env=dict(env if env is not None else environment()),
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT if output is not None else None,
         start_new_session=True,
     )
-    _groups.add(process.pid)
-    with _ended(process):
+    _marks.add(mark)
+    with _ended(process, mark):
         if _wait(process, budget, budget.left_s):
             return process.returncode
         os.killpg(process.pid, signal.SIGINT)
@@ -132,7 +134,7 @@ def _wait(process: subprocess.Popen[bytes], budget: Budget, within_s: float) -> 
 
 
 @contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _ended(process: subprocess.Popen[bytes], mark: str) -> Iterator[None]:
     try:
         yield
     finally:
@@ -140,11 +142,33 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
             os.killpg(process.pid, signal.SIGKILL)
         if process.returncode is None:
             process.wait()
-        _groups.discard(process.pid)
+        _kill_marked(mark)
+        _marks.discard(mark)
+
+
+def _kill_marked(mark: str) -> None:
+    """Kill until none is left: a process may start others while the list is read."""
+    deadline_s = time.monotonic() + _KILLING_S
+    while pids := list(_marked(mark.encode())):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline_s:
+            print(f"processes that cannot be killed: {pids}", flush=True)
+            return
+        time.sleep(_PERIOD_S)
+
+
+def _marked(mark: bytes) -> Iterator[int]:
+    """The processes that inherited this mark; a dead one that waits for its parent has none."""
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        # Gone, or another user's.
+        with suppress(OSError):
+            if mark in path.read_bytes():
+                yield int(path.parent.name)
 
 
 def kill_all() -> None:
     """Kill what still runs: for a run that is stopped."""
-    for group in tuple(_groups):
-        with suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
+    for mark in tuple(_marks):
+        _kill_marked(mark)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -13,19 +11,12 @@ from pathlib import Path
 
 from gate import plan, prepare, timings
 from gate.junit import Case, NoReport, Totals, read_report, totals
+from gate.passed import differences
 from gate.running import OUT, ROOT, VENV, Budget, CommandFailed, check, environment, run
 
 
 def say(text: str) -> None:
     print(f"\n== {text}", flush=True)
-
-
-def differences() -> str:
-    """Return how the checkout's files differ from the commit; nothing where there is no git."""
-    if shutil.which("git") is None:
-        return ""
-    done = subprocess.run(["git", "diff"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout
 
 
 @dataclass
@@ -37,8 +28,6 @@ class Outcome:
     failures: list[str] = field(default_factory=list)
     """Sentences, each begins with the name of its step."""
     skips: list[str] = field(default_factory=list)
-    held: list[str] = field(default_factory=list)
-    """Names of the steps that did not fail."""
 
     @property
     def line(self) -> str:
@@ -54,7 +43,7 @@ class Steps:
         self.outcome = Outcome()
         self._tier = tier
         self._samples = samples
-        self._before = differences()
+        self._before: str | None = None
         self._beside: list[_Background] = []
         self._jobs: dict[str, Callable[[Budget], None]] = {
             plan.SETUP.name: prepare.set_up,
@@ -75,6 +64,8 @@ class Steps:
         cases: list[Case] = []
         failure = ""
         try:
+            if self._before is None and step != plan.SETUP:  # which installs git
+                self._before = differences()
             if isinstance(step, plan.Tests):
                 cases = self._run_tests(step, budget)
             elif isinstance(step, plan.Script):
@@ -111,18 +102,20 @@ class Steps:
                 for case in cases
                 if case.outcome == "skipped"
             ]
-        if failure:
-            print(f"{step.name}: {failure}", flush=True)
-            self.outcome.failures.append(f"{step.name}: {failure}")
-            if not found.failed:
-                found += Totals(failed=1)
-        else:
-            self.outcome.held.append(step.name)
         self.outcome.totals += found
-        times = timings.step_times(wall_s, cpu_s, cases, found)
+        if failure:
+            self.fail(step, failure, counted=bool(found.failed))
+        times = timings.step_times(wall_s, cpu_s, cases, found, failed=bool(failure))
         sample = self._sample_of(step)
         self.outcome.times[step.name] = timings.estimated(times, sample, cases) if sample else times
         return not failure
+
+    def fail(self, step: plan.Step, why: str, *, counted: bool = False) -> None:
+        """Let the run fail; `counted` when a failed test of the step already counts."""
+        print(f"{step.name}: {why}", flush=True)
+        self.outcome.failures.append(f"{step.name}: {why}")
+        if not counted:
+            self.outcome.totals += Totals(failed=1)
 
     def _sample_of(self, step: plan.Step) -> plan.Sample | None:
         return step.sample if self._samples else None
@@ -157,7 +150,7 @@ class Steps:
         return cases
 
     def _check_files(self, budget: Budget) -> None:
-        """In a clean checkout this is `git diff --exit-code`."""
+        """Compare the sources with those before the first step that followed the set-up."""
         after = differences()
         if after != self._before:
             print(after, flush=True)

@@ -29,6 +29,13 @@ class StepTimes:
     tests: dict[str, float] = field(default_factory=dict)
     estimated_from: str = ""
     """The sample that the times were estimated from; empty for times that were measured."""
+    failed: bool = False
+    """Whether the step failed, so that it may have ended early."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the step was run."""
+        return not self.failed and not self.estimated_from
 
 
 Run = dict[str, StepTimes]
@@ -36,7 +43,12 @@ Run = dict[str, StepTimes]
 
 
 def step_times(
-    wall_s: float, cpu_s: float, cases: Sequence[Case] = (), totals: Totals | None = None
+    wall_s: float,
+    cpu_s: float,
+    cases: Sequence[Case] = (),
+    totals: Totals | None = None,
+    *,
+    failed: bool = False,
 ) -> StepTimes:
     """Return what is worth keeping of a step."""
     totals = totals or Totals()
@@ -56,6 +68,7 @@ def step_times(
             for name, seconds in sorted(tests.items())
             if seconds >= KEPT_FROM_S
         },
+        failed=failed,
     )
 
 
@@ -76,6 +89,7 @@ def estimated(times: StepTimes, sample: Sample, cases: Sequence[Case] = ()) -> S
         times.passed,
         times.skipped,
         estimated_from=str(sample),
+        failed=times.failed,
     )
 
 
@@ -105,12 +119,12 @@ def save(path: Path, run: Run) -> None:
 def merged(last: Run, now: Run) -> Run:
     """Return `last` with the steps that were run now in place of theirs.
 
-    An estimate takes the place of an estimate only.
+    An estimate, and the time of a step that failed, take the place of such a time only.
     """
     return last | {
         name: times
         for name, times in now.items()
-        if not times.estimated_from or name not in last or last[name].estimated_from
+        if times.is_whole or name not in last or not last[name].is_whole
     }
 
 
@@ -141,9 +155,9 @@ def step_table(now: Run, last: Run) -> list[str]:
         old = last.get(name)
         tests = str(times.passed) if times.passed else "-"
         was = (f"{old.wall_s:.1f}", f"{old.cpu_s:.1f}") if old is not None else ("-", "-")
-        lines.append(
-            f"{name:<14}{tests:>7}{times.wall_s:>9.1f}{times.cpu_s:>9.1f}{was[0]:>11}{was[1]:>10}"
-        )
+        mark = "  failed" if times.failed else ""
+        cells = f"{times.wall_s:>9.1f}{times.cpu_s:>9.1f}{was[0]:>11}{was[1]:>10}{mark}"
+        lines.append(f"{name:<14}{tests:>7}{cells}")
     return lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import coverage_figures
@@ -101,25 +102,60 @@ def test_the_files_with_the_fewest_branches_come_first() -> None:
     assert below(union(GATE.values()), 0.5) == [f"  0.0%  {CLI}  (0 of 2 branches)"]
 
 
+def keep(place: Path, sources: str) -> None:
+    """Write what a part leaves that was measured."""
+    place.mkdir(exist_ok=True)
+    (place / "junit.xml").write_text(
+        '<testsuite><testcase classname="tests.test_a" name="b"/></testsuite>'
+    )
+    (place / "coverage.json").write_text(json.dumps({"files": {HA: file([1], [(1, 2)], (4, 4))}}))
+    (place / "facts.json").write_text(json.dumps({"sources": sources, "minutes": 2}))
+
+
 def test_what_was_measured_of_other_sources_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coverage_figures, "KEPT", tmp_path)
     assert coverage_figures.kept("gate", "quick") is None
-    place = tmp_path / "gate-quick"
-    place.mkdir()
-    (place / "junit.xml").write_text(
-        '<testsuite><testcase classname="tests.test_a" name="b"/></testsuite>'
-    )
-    (place / "coverage.json").write_text(json.dumps({"files": {HA: file([1], [(1, 2)], (4, 4))}}))
-    facts = {"sources": coverage_figures.state_of_sources(), "minutes": 2}
-    (place / "facts.json").write_text(json.dumps(facts))
+    keep(tmp_path / "gate-quick", coverage_figures.state_of_sources())
     found = coverage_figures.kept("gate", "quick")
     assert found is not None
     assert found.covered.branches == {(HA, 1, 2)}
     assert found.totals.passed == 1
-    (place / "facts.json").write_text(json.dumps({**facts, "sources": "older"}))
+    keep(tmp_path / "gate-quick", "older")
     assert coverage_figures.kept("gate", "quick") is None
+
+
+def test_measuring_goes_on_where_it_was_and_a_part_without_data_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "testing.md"
+    page.write_text(f"{BEGIN}\nold\n{END}\n")
+    sources = coverage_figures.state_of_sources()
+    parts = {name: PARTS[name] for name in ("quick", "simulations", "members")}
+    measured_now: list[tuple[str, str]] = []
+
+    def measure(tier: str, part: str) -> None:
+        # The page shows each part before the next one is measured.
+        rows = [row for row in page.read_text().splitlines() if row.startswith("| members |")]
+        assert bool(rows) == (("gate", "members") in measured_now)
+        measured_now.append((tier, part))
+        if part == "simulations":
+            raise subprocess.CalledProcessError(1, "coverage combine")
+        keep(tmp_path / f"{tier}-{part}", sources)
+
+    for name, value in {"KEPT": tmp_path, "PAGE": page, "PARTS": parts, "measure": measure}.items():
+        monkeypatch.setattr(coverage_figures, name, value)
+    keep(tmp_path / "gate-quick", sources)
+    assert coverage_figures.main(["--tier", "gate"]) == 1
+    assert measured_now == [("gate", "simulations"), ("gate", "members")]
+    assert "no data: simulations with the sizes of gate: " in capsys.readouterr().err
+    assert "| members | 1 passed |" in page.read_text()
+    # A part that is named is measured again.
+    measured_now.clear()
+    measured_now.append(("gate", "members"))
+    assert coverage_figures.main(["--tier", "gate", "--only", "quick"]) == 0
+    assert measured_now[1:] == [("gate", "quick")]
 
 
 def test_a_report_of_nothing_leaves_the_page_alone(

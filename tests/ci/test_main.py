@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,13 +13,16 @@ from gate.plan import Script, Step
 from gate.running import CommandFailed, environment
 from support.processes.rig import REPO
 
+SET_UP = prepare.set_up
+
 
 @pytest.fixture(autouse=True)
 def _out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (program, steps):
         monkeypatch.setattr(module, "OUT", tmp_path / "out")
     monkeypatch.setattr(program, "KEPT", tmp_path / "kept")
-    monkeypatch.setattr(program, "state_of_checkout", lambda: "abc")
+    for name in ("state_of_checkout", "commit"):
+        monkeypatch.setattr(program, name, lambda: "abc")
     monkeypatch.setattr(prepare, "set_up", lambda budget: None)
 
 
@@ -96,6 +100,134 @@ def test_a_release_goes_on_with_the_parts_that_have_not_passed(
     assert program.main(["timings"]) == 0
     assert program.main(["release", "--list"]) == 0
     assert "0.0     0.0  tries good" in capfd.readouterr().out
+
+
+def sources_of(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """Let the sources be one file outside the repository."""
+    path.write_text("as committed")
+    monkeypatch.setattr(program, "state_of_checkout", path.read_text)
+    monkeypatch.setattr(program, "commit", lambda: "as committed")
+    monkeypatch.setattr(steps, "differences", path.read_text)
+
+
+def test_a_step_that_changes_the_sources_fails_the_gate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sources_of(monkeypatch, tmp_path / "source")
+    change = script("change", f"open({str(tmp_path / 'source')!r}, 'a').write('!')")
+    plan_of(monkeypatch, "gate", plan.SETUP, change, plan.SAME_FILES)
+    assert program.main([]) == 1
+    assert "files: the run changed files of the checkout" in capfd.readouterr().out
+
+
+def test_a_release_ends_where_the_sources_change_and_what_changed_them_has_not_passed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sources_of(monkeypatch, tmp_path / "source")
+    change = script("change", f"open({str(tmp_path / 'source')!r}, 'a').write('!')")
+    plan_of(monkeypatch, "release", script("one", "pass"), change, script("two", "print('ran')"))
+    assert program.main(["release"]) == 1
+    out = capfd.readouterr().out
+    assert "ran" not in out.splitlines()
+    assert "change: the sources changed while it ran; `git status` shows where" in out
+    assert out.endswith("\n0 passed, 1 failed, 0 skipped\n")
+    # A tree that differs from the commit is no release, whatever has passed for it.
+    assert program.main(["release", "--check"]) == 1
+    assert "the sources differ from the commit" in capfd.readouterr().out
+    (tmp_path / "source").write_text("as committed")
+    assert program.main(["release", "--check"]) == 1
+    assert "not passed: change, two; run .ci/run release" in capfd.readouterr().out
+
+
+def test_a_release_may_be_tagged_when_all_parts_have_passed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan_of(monkeypatch, "release", plan.SETUP, script("one", "pass"), plan.SAME_FILES)
+    assert program.main(["release", "--check"]) == 1
+    assert program.main(["release"]) == 0
+    capfd.readouterr()
+    assert program.main(["release", "--check"]) == 0
+    assert capfd.readouterr().out == "all parts of a release have passed for abc\n"
+    tag = (REPO / "justfile").read_text().partition("\ntag ")[2].partition("\n\n")[0]
+    assert tag.index(".ci/run release --check") < tag.index("git tag")
+
+
+def test_without_git_no_run_is_green(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def no_git() -> str:
+        raise CommandFailed("git is not installed: install it")
+
+    for module in (program, steps):
+        for name in ("state_of_checkout", "commit", "differences"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, no_git)
+    monkeypatch.setattr(prepare, "commit", no_git)
+    assert prepare.missing_commit() == [
+        "the commit, for seeds and changed files (git is not installed: install it)"
+    ]
+    plan_of(monkeypatch, "gate", plan.SAME_FILES)
+    assert program.main(["files"]) == 1
+    plan_of(monkeypatch, "release", plan.SAME_FILES)
+    for words in (["release"], ["release", "--check"]):
+        assert program.main(words) == 1
+        assert "git is not installed: install it" in capfd.readouterr().err
+
+
+def test_a_user_without_rights_is_told_and_the_gate_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prepare, "set_up", SET_UP)
+    monkeypatch.setattr(prepare, "STAMP", tmp_path / "stamp")
+    (tmp_path / "stamp").touch()
+    for name in ("make_venv", "install_programs", "missing_commit"):
+        monkeypatch.setattr(prepare, name, lambda *budget: [])
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    plan_of(monkeypatch, "gate", plan.SETUP, script("one", "print('ran')"))
+    assert program.main([]) == 1
+    out = capfd.readouterr().out
+    for line in (
+        "network namespaces, for drills with cut networks (needs root)",
+        "small disks, for drills with full disks (needs root)",
+    ):
+        assert f"cannot be had here: {line}\n" in out
+        assert line in out.partition("== FAILED\nsetup: ")[2]
+    assert "ran" in out.splitlines()
+
+
+def test_a_right_that_root_lacks_is_missing_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a container without the capability."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(prepare, "_error_of", lambda *command: f"{command[0]}: not permitted")
+    assert prepare.missing_rights() == [
+        "network namespaces, for drills with cut networks (ip: not permitted; ip: not permitted)",
+        "small disks, for drills with full disks (mount: not permitted)",
+    ]
+
+
+def test_the_time_of_a_step_that_failed_is_kept_and_marked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bad = script("bad", f"import os, sys; sys.exit(not os.path.exists({str(tmp_path / 'ok')!r}))")
+    plan_of(monkeypatch, "release", bad)
+
+    def listed() -> str:
+        program.main(["timings"])
+        capfd.readouterr()
+        program.main(["release", "--list"])
+        return next(line for line in capfd.readouterr().out.splitlines() if line[:4] == "bad ")
+
+    assert program.main(["release"]) == 1
+    assert listed().endswith("  tries bad (failed)")
+    (tmp_path / "ok").touch()
+    assert program.main(["release"]) == 0
+    assert listed().endswith("  tries bad")
+    # Where a time was measured, one that may have ended early does not replace it.
+    (tmp_path / "ok").unlink()
+    assert program.main(["release", "bad"]) == 1
+    assert listed().endswith("  tries bad")
 
 
 def test_a_release_ends_where_the_set_up_fails(

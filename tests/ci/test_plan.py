@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from gate import plan
+from gate import plan, timings
 from support.processes.rig import REPO
+
+from trioha.compiled import HOT_MODULES
 
 TESTS = REPO / "tests"
 _REAL = re.compile(r"mark\.(slow|interop)\b")
@@ -79,6 +81,25 @@ def test_a_file_with_a_limit_of_its_own_is_over_it_before_its_step_is_in_a_relea
         )
         (step,) = plan.named(plan.RELEASE, steps_that_run(path, plan.RELEASE))
         assert float(done.stdout) < step.limit_s, path
+
+
+def test_every_package_with_hot_modules_is_tested_compiled_in_the_gate() -> None:
+    hot = {f"tests/{name.split('.')[1]}" for name in HOT_MODULES}
+    assert hot - set(plan.COMPILED_PATHS) == set()
+
+
+@pytest.mark.parametrize("tier", plan.TIERS)
+def test_every_step_ends_well_within_its_limit(tier: str) -> None:
+    """Its time, measured or estimated, is at most four fifths of its limit."""
+    kept = timings.load(REPO / ".ci" / "timings" / f"{tier}.json")
+    limits = {step.name: step.limit_s for step in plan.TIERS[tier]}
+    assert kept.keys() & limits.keys()
+    close = {
+        name: (times.wall_s, limits[name])
+        for name, times in kept.items()
+        if name in limits and times.wall_s > 0.8 * limits[name]
+    }
+    assert close == {}
 
 
 def test_allowed_skips_and_samples_name_tests_that_exist() -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import fcntl
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from gate import running
-from gate.passed import PassedParts
 from gate.running import Budget, CommandFailed, check, environment, run
+from support.processes.rig import REPO
 
 FAR_S = 60.0
+KNOWN = {
+    "CC",
+    # What tests set for programs that they start, which alone read it.
+    *("STRIKE_FILE", "ROCKETMQ_NAMESRV_ADDR", "PYSPARK_PYTHON"),
+}
 
 
 def python(program: str) -> list[str | Path]:
@@ -48,40 +55,63 @@ def test_a_command_that_is_deaf_is_killed(monkeypatch: pytest.MonkeyPatch) -> No
         run(python(deaf), Budget.of(0.5))
 
 
-def test_what_a_command_leaves_behind_is_killed() -> None:
-    reader, writer = os.pipe()
-    leaves = f"import subprocess; subprocess.Popen(['sleep', '99'], pass_fds=[{writer}])"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c"),
-            "import sys; from gate.running import *; run(sys.argv[1:], Budget.of(60))",
-            *map(str, python(leaves)),
-        ],
-        env={**os.environ, "PYTHONPATH": str(running.ROOT / ".ci")},
-        check=False,
-    )
-    os.close(writer)
-    assert done.returncode == 0
-    # The end of the file comes when the last process that holds the other end is gone.
-    assert os.read(reader, 1) == b""
-    os.close(reader)
+@pytest.mark.parametrize("starts_session", [False, True])
+@pytest.mark.parametrize("limit_s", [FAR_S, 2.0])
+def test_what_a_command_leaves_behind_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts_session: bool, limit_s: float
+) -> None:
+    monkeypatch.setattr(running, "GRACE_S", 0.1)
+    path = tmp_path / "held"
+    leaves = f"""
+import fcntl, subprocess, time
+held = open({str(path)!r}, "w")
+fcntl.flock(held, fcntl.LOCK_EX)
+words = dict(pass_fds=[held.fileno()], start_new_session={starts_session})
+subprocess.Popen(["sleep", "999"], **words)
+time.sleep({0 if limit_s == FAR_S else 99})
+"""
+    with suppress(CommandFailed):
+        assert run(python(leaves), Budget.of(limit_s)) == 0
+    with path.open() as file:
+        # Waits for the end of the last process that has the file open.
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def test_nothing_in_the_environment_softens_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRIOHA_REWRITE", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-k nothing")
+def test_a_process_of_nobodys_command_is_left_alone() -> None:
+    with subprocess.Popen(["sleep", "99"], start_new_session=True) as other:
+        assert run(python("pass"), Budget.of(FAR_S)) == 0
+        assert other.poll() is None
+        other.kill()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TRIOHA_REWRITE", "PYTEST_ADDOPTS", "PYTHONOPTIMIZE", "HYPOTHESIS_PROFILE"),
+        *("TEST_TIER", "TEST_SEED", "HOSTILE_ROUND", "HA_ROUNDS", "RAFT_MEMBER_SEEDS"),
+        *("FAILPOINTS", "BREAKAGE", "SYNCED"),
+    ],
+)
+def test_nothing_in_the_environment_softens_a_test(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
     monkeypatch.setenv("CI", "")
-    env = environment(TEST_TIER="gate")
-    assert "TRIOHA_REWRITE" not in env
-    assert "PYTEST_ADDOPTS" not in env
-    assert (env["CI"], env["TEST_TIER"]) == ("1", "gate")
+    env = environment()
+    assert name not in env
+    assert env["CI"] == "1"
+    assert environment(TEST_TIER="gate")["TEST_TIER"] == "gate"
 
 
-def test_a_part_has_passed_for_one_state_of_the_sources(tmp_path: Path) -> None:
-    passed = PassedParts(tmp_path, "abc")
-    assert "sim" not in passed
-    passed.add("sim")
-    assert "sim" in PassedParts(tmp_path, "abc")
-    assert "sim" not in PassedParts(tmp_path, "def")
-    passed.forget("sim")
-    assert "sim" not in passed
+def test_every_variable_that_tests_read_is_unset_or_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new one that changes what is tested would soften the gate unseen."""
+    read = r"""environ(?:ment)?(?:\.get\(|\[)\s*"(\w+)"|"(\w+)" (?:not )?in os\.environ"""
+    names = {
+        first or second
+        for path in (REPO / "tests").rglob("*.py")
+        for first, second in re.findall(read, path.read_text())
+    }
+    assert {"HOSTILE_ROUND", "TEST_TIER", "FAILPOINTS"} <= names
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    assert names & environment().keys() - {"CI"} == KNOWN

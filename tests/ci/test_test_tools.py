@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from support.processes.rig import REPO
@@ -185,16 +187,7 @@ def test_the_gates_sizes_are_those_that_fit_its_time() -> None:
     program = (
         "from support.suite.sizes import *; print(RAFT_SEEDS, MEMBER_SEEDS, len(PLANNED_STEPS))"
     )
-    found = {}
-    for tier in ("gate", "release"):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "TEST_TIER": tier, "PYTHONPATH": str(REPO / "tests")},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found[tier] = done.stdout.split()
+    found = {tier: python(program, TEST_TIER=tier).stdout.split() for tier in ("gate", "release")}
     assert found == {"gate": ["200", "12", "2"], "release": ["2000", "60", "7"]}
 
 
@@ -205,6 +198,64 @@ def test_seeds_come_from_the_commit_and_differ_from_kind_to_kind() -> None:
     assert first.start % 200 == 0
     others = [sizes.drawn_seeds("pair", 200, "0123abc"), sizes.drawn_seeds("raft", 200, "0123abd")]
     assert first not in others
+
+
+@pytest.mark.parametrize(
+    ("variables", "parts"),
+    [
+        ({"TEST_TIER": "gate"}, (1, 1)),
+        ({"TEST_TIER": "release"}, (40, 20)),
+        ({"TEST_TIER": "release", "TEST_SHARE": "40/4000"}, (40, 20)),
+        ({"TEST_TIER": "release", "TEST_SHARE": "1/4000"}, (1, 1)),
+    ],
+)
+def test_every_part_of_the_hostile_rounds_has_one(
+    variables: dict[str, str], parts: tuple[int, int]
+) -> None:
+    program = """
+from support.suite.sizes import *
+print(HOSTILE_FRAME_PARTS, HOSTILE_PARTS)
+for part in range(HOSTILE_FRAME_PARTS):
+    hostile_rounds("frames", HOSTILE_ROUNDS, part, HOSTILE_FRAME_PARTS)
+for count in (HOSTILE_MASTERS, HOSTILE_LEADERS, HOSTILE_NAMESRVS):
+    for part in range(HOSTILE_PARTS):
+        hostile_rounds("others", count, part, HOSTILE_PARTS)
+"""
+    assert python(program, **variables).stdout.split() == [str(number) for number in parts]
+
+
+def test_a_range_without_rounds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTILE_ROUND", "5:6")
+    assert list(sizes.hostile_rounds("frames", 20)) == [5, 6]
+    monkeypatch.setenv("HOSTILE_ROUND", "6:5")
+    with pytest.raises(ValueError, match="no round of frames in part 0 of 1: a test of nothing"):
+        sizes.hostile_rounds("frames", 20)
+    monkeypatch.delenv("HOSTILE_ROUND")
+    monkeypatch.setattr(sizes, "TIER", "release")
+    with pytest.raises(ValueError, match="no round of frames in part 3 of 4"):
+        sizes.hostile_rounds("frames", 3, 3, 4)
+
+
+def test_without_a_commit_there_are_no_seeds_in_the_gate(tmp_path: Path) -> None:
+    (tmp_path / "support" / "suite").mkdir(parents=True)
+    shutil.copy(sizes.__file__, tmp_path / "support" / "suite")
+    program = "from support.suite.sizes import *; print(drawn_seeds('raft', 200).start)"
+    variables = {"PYTHONPATH": str(tmp_path), "GIT_CEILING_DIRECTORIES": str(tmp_path)}
+    assert python(program, **variables, CI="").returncode == 0
+    assert python(program, **variables, CI="1", TEST_COMMIT="0123abc").returncode == 0
+    failed = python(program, **variables, CI="1")
+    assert failed.returncode == 1
+    assert "RuntimeError: no commit to draw seeds from: fatal: not a git repo" in failed.stderr
+
+
+def python(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(REPO / "tests"), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_a_test_for_releases_is_deselected_otherwise() -> None:

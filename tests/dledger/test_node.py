@@ -99,6 +99,16 @@ def _leader_of_three() -> tuple[RaftNode, _Log]:
     return node, log
 
 
+def test_every_round_of_a_member_that_is_answered_by_nobody_counts() -> None:
+    """Its role stays as it is from one round to the next."""
+    node, log = _node("n0", "n1", "n2")
+    for round_ in range(1, 4):
+        node.on_time(5000 * round_)
+        asked = [one for one in _said(_drain(node, log, 5000 * round_)) if one.target == "n1"]
+        assert [type(one) for one in asked] == [say.VoteRequest]
+        assert (node.state.role, node.state.election_rounds) == (Role.PRE_CANDIDATE, round_)
+
+
 def test_a_group_of_one_elects_itself_and_commits_after_its_fsync() -> None:
     node, log = _node("n0")
     node.on_time(5000)

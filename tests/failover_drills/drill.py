@@ -14,7 +14,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ import attrs
 from failover_drills.consumers import OffsetWatch
 from support.clusters.replica_set import ReplicaSet, Switch
 from support.histories.commitlog import stored_messages
-from support.histories.judge import demand_none, judge_log, stored_by_name
+from support.histories.judge import demand_none, judge_log, log_counts, stored_by_name
+from support.histories.messages import Stored
 from support.histories.senders import Attempt, OwnSender, Sender, StockSender
 from support.peers.clients import Clients, StockConsumer
 from support.processes.admin import create_topic
@@ -136,7 +138,7 @@ class Drill:
     def account(self) -> dict[str, Any]:
         """Stop sending, read all of it, stop the set; every promise is looked at.
 
-        Errors: AssertionError with what was broken.
+        Errors: AssertionError with what was broken, or with an account of too little.
         """
         self.wait_for_everybody()
         for sender in self.senders:
@@ -154,30 +156,42 @@ class Drill:
         self.set.check_equal_logs()
         for node in self.set.nodes:
             check_sound(node)
-        told = check_log(master.commitlog, attempts)
+        log = check_log(master.commitlog, attempts)
         regressions = [line for watch in self.watches for line in watch.regressions]
         assert not regressions, regressions[:5]
         assert all(watch.looks for watch in self.watches), "nobody looked at the offsets"
-        statuses: dict[str, int] = {}
-        for attempt in attempts:
-            statuses[attempt.status] = statuses.get(attempt.status, 0) + 1
-        return {
-            "sends": statuses,
-            "acknowledged_lost": 0,
-            "queue_offset_faults": 0,
-            "offset_regressions": 0,
+        account = {
+            "sends": dict(Counter(attempt.status for attempt in attempts)),
+            "acknowledged_by_client": {
+                sender.label: sum(one.is_ok for one in sender.attempts) for sender in self.senders
+            },
+            **log_counts([one.put for one in attempts], log),
+            "offset_regressions": len(regressions),
             "offset_looks": sum(watch.looks for watch in self.watches),
-            "stored_twice_by_a_client_that_tried_again": told,
+            "stored_twice_by_a_client_that_tried_again": sum(
+                len(found) > 1 for found in stored_by_name(log).values()
+            ),
             "cpp_gaps_over_1_s": [round(gap, 1) for gap in self.senders[-1].gaps_over(1.0)],
             **{kind: gaps.as_dict() for kind, gaps in self.gaps.items() if gaps.command_s},
         }
+        demand_enough(account, *(len(gaps.command_s) for gaps in self.gaps.values()))
+        return account
 
 
-def check_log(commitlog: Path, attempts: Sequence[Attempt]) -> int:
-    """The log holds what was acknowledged, and dense queues; returns how many are there twice."""
+def demand_enough(account: Mapping[str, Any], planned: int, forced: int) -> None:
+    """A drill that did less than this proves nothing by losing nothing. Errors: AssertionError."""
+    switches = planned + forced
+    assert switches > 0, "no switch"
+    assert account["sends"].get("SEND_OK", 0) > 500 + 100 * switches, account
+    assert all(count > planned for count in account["acknowledged_by_client"].values()), account
+    assert account["offset_looks"] > 10 * switches, account
+
+
+def check_log(commitlog: Path, attempts: Sequence[Attempt]) -> list[Stored]:
+    """Return the log. Errors: AssertionError unless what was acknowledged is in dense queues."""
     log = list(stored_messages(commitlog, TOPIC))
     demand_none([finding.words for finding in judge_log([one.put for one in attempts], log)])
-    return sum(len(found) > 1 for found in stored_by_name(log).values())
+    return log
 
 
 def _wait_for_names(kind: str, reader: StockConsumer, wanted: set[str]) -> None:
@@ -238,6 +252,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the drawn faults (default: the commit's)")
     parser.add_argument("--no-cuts", action="store_true", help="without network namespaces")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
     root = Path(tempfile.mkdtemp(prefix="trioha-drill-"))
     began_s = time.monotonic()
 

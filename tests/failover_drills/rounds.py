@@ -330,7 +330,10 @@ def run_rounds(
 
 
 def run_many(root: Path, seed: int, rounds: int, *, cuts: bool, say: Say = print) -> dict[str, Any]:
-    """Set after set, and one account of them all. Errors: as `run_rounds`."""
+    """Set after set, and one account of them all.
+
+    Errors: as `run_rounds`; AssertionError with an account of too little.
+    """
     total: Counter[str] = Counter()
     sends: Counter[str] = Counter()
     slowest_s = 0.0
@@ -345,4 +348,10 @@ def run_many(root: Path, seed: int, rounds: int, *, cuts: bool, say: Say = print
         account.pop("seed")
         total.update(account)
         shutil.rmtree(home)
+    # Rounds that did less than this prove nothing by losing nothing.
+    assert total["rounds"] == rounds > 0, total
+    assert total["struck"] >= rounds // 3, total
+    assert total["acknowledged"] >= 40 * rounds, total
+    assert total["acknowledged_to_cpp"] >= 2 * rounds, total
+    assert total["commits"] >= 10 * rounds, total
     return {"seed": seed, **total, "sends": dict(sends), "slowest_round_s": slowest_s}

@@ -20,9 +20,7 @@ pytestmark = pytest.mark.slow
 def run(processes: Processes, planned: int, forced: int, slave_count: int = 1) -> None:
     drill = Drill(processes, slave_count=slave_count)
     run_rounds(drill, planned, forced)
-    account = drill.account()
-    print(json.dumps(account, indent=2))
-    assert account["sends"]["SEND_OK"] > 1000, account
+    print(json.dumps(drill.account(), indent=2))
 
 
 def test_switches_of_each_kind_lose_nothing(processes: Processes) -> None:

@@ -7,6 +7,8 @@ send messages with a delay and take some back: none may be lost, early, or there
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from support.clusters.replica_set import SETTINGS, ReplicaSet
 from support.histories.timers import delaying, wait_delivered
@@ -15,6 +17,7 @@ from support.nodes.timers import TimerLoad
 from support.nodes.transactions import TOPIC, TransactionLoad
 from support.processes.admin import create_topic
 from support.processes.rig import Processes
+from support.suite.drawn_seed import drawn_seed
 from support.suite.sizes import TRANSACTION_DRILLS
 
 from trioha.services.loop.clock import Clock
@@ -31,7 +34,8 @@ def test_transactions_and_timers_live_through_kills_and_planned_switches(
 ) -> None:
     set_ = ReplicaSet(processes, slave_count=2, settings={**SETTINGS, **QUICK}).start()
     create_topic(set_.master.address, set_.namesrvs[0].address, TOPIC)
-    load, timers = TransactionLoad(Clock(), connect), TimerLoad()
+    seed = drawn_seed(f"transactions of sets {run}")
+    load, timers = TransactionLoad(Clock(), connect, Random(seed)), TimerLoad(Random(seed))
     with delaying(timers, set_.nodes), transacting(load, set_.nodes) as stop_sending:
         wait_for_more(load)
         assert set_.fail_over().code == 0

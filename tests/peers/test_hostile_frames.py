@@ -20,7 +20,7 @@ from support.nodes.virtual_group import PORT as MEMBER_PORT
 from support.nodes.virtual_group import virtual_group
 from support.nodes.virtual_set import CLIENT, NAMESRV, virtual_set, without_waits
 from support.suite.processes import own_bytes
-from support.suite.sizes import HOSTILE_ROUNDS, hostile_rounds, sized
+from support.suite.sizes import HOSTILE_FRAME_PARTS, HOSTILE_ROUNDS, hostile_rounds
 from trio.testing import MockClock
 
 from trioha.dledger.message_codec import GroupDoor
@@ -39,7 +39,6 @@ from trioha.wire.keyring import Keyring
 FRAMES = 5_000
 """Frames of one round."""
 FRAMES_EACH = 40
-PARTS = sized(gate=1, release=40)
 """Tests that share the rounds: one that fails or is stopped leaves the others."""
 SIDE_BY_SIDE = 10
 SECRET = "a secret of tests"
@@ -178,12 +177,12 @@ async def besiege_group(root: Path, rng: Random, secret: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(HOSTILE_FRAME_PARTS))
 async def test_no_frame_of_any_peer_ends_a_node_or_is_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, part: int
 ) -> None:
     without_waits(monkeypatch)
-    for number in hostile_rounds("hostile frames", HOSTILE_ROUNDS, part, PARTS):
+    for number in hostile_rounds("hostile frames", HOSTILE_ROUNDS, part, HOSTILE_FRAME_PARTS):
         print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k hostile")
         rng = Random(number)
         root = tmp_path / str(number)

@@ -148,6 +148,7 @@ class Drill:
             "faults": dict(Counter(one for s in self.rounds for one in s.fault.split(" + "))),
             "terms": terms,
             "puts": dict(outcomes),
+            **history.counts(log),
             "stored": len(log),
             "reads": len(history.reads),
             "commits_acknowledged": sum(one.acknowledged for one in history.commits),
@@ -218,13 +219,30 @@ PLANS = (
 
 
 def live(plan: Plan, root: Path, seed: int, rounds: int, say: Say = silent) -> dict[str, Any]:
-    """One group from its start to its account."""
+    """One group from its start to its account.
+
+    Errors: AssertionError with what was broken, or with an account of too little.
+    """
     with running_processes(root) as processes, plan.open(processes, plan.size) as group:
         drill = Drill(group, seed, stock=plan.stock)
         drill.run(plan.faults, rounds, say)
         refill_s = drill.wipe_one()
         say(f"seed {seed}: a wiped follower is filled in {refill_s:.2f} s")
-        return {"kind": plan.kind, **drill.account()}
+        account = {"kind": plan.kind, **drill.account()}
+    demand_enough(plan, rounds, account)
+    return account
+
+
+def demand_enough(plan: Plan, rounds: int, account: Mapping[str, Any]) -> None:
+    """A drill that did less than this proves nothing by losing nothing. Errors: AssertionError."""
+    assert account["rounds"] == rounds > 0, account
+    assert len(account["faults"]) >= min(rounds, len(plan.faults)), account
+    assert account["terms"] > rounds // 4, account
+    assert account["puts"]["acknowledged"] > 30 * rounds, account
+    for what in ("reads", "looks", "commits_acknowledged", "topic_changes_acknowledged"):
+        assert account[what] > rounds, account
+    assert len(account["stock_acknowledged"]) == (3 if plan.stock else 0), account
+    assert all(count > rounds for count in account["stock_acknowledged"].values()), account
 
 
 def main() -> int:
@@ -235,6 +253,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="no new group after so many")
     parser.add_argument("--output", type=Path, help="write the account there as JSON, too")
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
     seed = drawn_seed("raft drill") if options.seed is None else options.seed
     began_s = time.monotonic()
     groups: list[dict[str, Any]] = []
@@ -258,12 +278,11 @@ def main() -> int:
             print(json.dumps(groups[-1]), flush=True)
             shutil.rmtree(root)
             seed += 1
+    assert groups, "no group was hurt: --minutes is over before the first"
+    sums = ("rounds", "acknowledged_lost", "queue_offset_faults", "progress_regressions")
     account = {
-        "rounds": sum(group["rounds"] for group in groups),
-        "acknowledged": sum(group["puts"].get("acknowledged", 0) for group in groups),
-        "acknowledged_lost": 0,
-        "queue_offset_faults": 0,
-        "progress_regressions": 0,
+        "acknowledged": sum(group["puts"]["acknowledged"] for group in groups),
+        **{what: sum(group[what] for group in groups) for what in sums},
         "elapsed_s": round(time.monotonic() - began_s, 1),
         "groups": groups,
     }

@@ -226,3 +226,15 @@ def test_a_topic_that_one_member_has_otherwise_is_found(
     topics = {"n0": {"t"}, "n1": set[str]()}
     with pytest.raises(AssertionError, match=finding):
         History(topic_changes=changes, topics=topics).check([])
+
+
+def test_an_account_counts_what_the_judge_finds() -> None:
+    good = history()
+    good.looks.append(Look(key="g", value=7, began_s=1.0, ended_s=2.0))
+    assert set(good.counts(LOG).values()) == {0}
+    good.looks.append(Look(key="g", value=6, began_s=3.0, ended_s=4.0))
+    assert good.counts([one for one in LOG if one.name != "a"]) == {
+        "acknowledged_lost": 1,
+        "queue_offset_faults": 1,
+        "progress_regressions": 1,
+    }

@@ -8,6 +8,7 @@ import random
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from raft_drills.drill import QUEUES, TOPIC, cut_group, small_disk_group
@@ -21,7 +22,7 @@ from raft_drills.faults import (
 )
 from raft_drills.ghost import Ghost
 from raft_drills.hurt_group import SETTINGS, HurtGroup, Member
-from raft_drills.load import RaftLoad
+from raft_drills.load import PROGRESS_S, RaftLoad
 from raft_drills.member_clients import GROUP, Mix
 from support.histories.commitlog import segments, stored_messages
 from support.histories.messages import Put, make_body
@@ -38,7 +39,14 @@ from trioha.wire.remoting_command import RemotingCommand, encode
 pytestmark = pytest.mark.slow
 CALM = Mix(window=1, large_chance=0.0)
 MIB = 1 << 20
-ELECTION_S = 3.0
+ROUNDS = 4
+"""Election rounds after which nothing new is to be expected of a member that cannot win."""
+
+
+def rounds_of(member: Member) -> int:
+    """Return how many election rounds a member has begun."""
+    rounds: int = member.raft()["elections"]
+    return rounds
 
 
 def load_of(group: HurtGroup, mix: Mix = CALM) -> RaftLoad:
@@ -51,6 +59,24 @@ def load_of(group: HurtGroup, mix: Mix = CALM) -> RaftLoad:
 def cut(processes: Processes) -> Iterator[HurtGroup]:
     with cut_group(processes) as group:
         yield group
+
+
+def wait_stood(member: Member, rounds: int) -> None:
+    """Wait until a member has stood so often, or leads."""
+
+    def has_stood() -> bool:
+        raft = member.raft()
+        return bool(raft["is_serving"] or raft["elections"] >= rounds)
+
+    wait_until(f"{member.member_id} has stood {rounds} times", has_stood)
+
+
+def has_served(load: RaftLoad, count: int) -> bool:
+    return acknowledged(load) >= count
+
+
+def acknowledged(load: RaftLoad) -> int:
+    return sum(one.acknowledged for one in load.senders)
 
 
 def names_of(member: Member) -> set[str]:
@@ -133,7 +159,7 @@ def test_two_leaders_are_isolated_one_after_the_other_and_nothing_is_emptied(
 ) -> None:
     """Fault A2: all 300 acknowledged entries were gone after two one-node isolations."""
     load = load_of(cut)
-    wait_until("300 stored", lambda: sum(one.acknowledged for one in load.senders) >= 300)
+    wait_until("300 stored", lambda: acknowledged(load) >= 300)
     net = net_of(cut)
     for _ in range(3):
         first = cut.leader
@@ -142,7 +168,7 @@ def test_two_leaders_are_isolated_one_after_the_other_and_nothing_is_emptied(
         second = wait_for_leader_but(cut, first)
         net.heal()
         net.isolate(host_of(cut, second))
-        load.wait_for_progress(30.0, second)
+        load.wait_for_progress(PROGRESS_S, second)
         net.heal()
         cut.wait_whole()
         assert min(raft["end_offset"] for raft in cut.rafts().values()) >= floor
@@ -172,7 +198,7 @@ def test_a_truncate_that_comes_late_cuts_nothing(processes: Processes) -> None:
     old_term, middle = old.raft()["term"], old.raft()["committed_offset"]
     load.wait_for_progress()
     group.transfer(group.others(old)[0])
-    load.wait_for_progress(30.0, old)
+    load.wait_for_progress(PROGRESS_S, old)
     group.wait_whole()
     leader = group.leader
     (follower,) = group.others(old, leader)
@@ -199,7 +225,7 @@ def test_a_member_that_slept_through_elections_does_not_win_the_next_one(cut: Hu
     for _ in range(3):
         leader = cut.leader
         cut.transfer(cut.others(leader, lagging)[0])
-        load.wait_for_progress(30.0, leader)
+        load.wait_for_progress(PROGRESS_S, leader)
     best = cut.leader
     other = cut.others(best, lagging)[0]
     net_of(cut).isolate(host_of(cut, best))
@@ -217,7 +243,7 @@ def test_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
     """Fault A5: an empty log was taken for an equal one until somebody wrote."""
     group = HurtGroup(processes).start()
     load = load_of(group)
-    wait_until("some stored", lambda: sum(one.acknowledged for one in load.senders) >= 300)
+    wait_until("some stored", lambda: acknowledged(load) >= 300)
     load.stop_senders()
     group.wait_level()
     leader = group.leader
@@ -232,8 +258,9 @@ def test_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
     assert victim.raft()["impaired"], "it may have forgotten a vote"
     assert leader.raft()["term"] == term, "nobody was disturbed"
     # It has all the bytes, and no voice: one of two who have is no majority of three.
+    before = rounds_of(other)
     leader.kill()
-    time.sleep(ELECTION_S)
+    wait_stood(other, before + ROUNDS)
     assert not [raft for raft in group.rafts().values() if raft["is_serving"]], group.describe()
     assert victim.raft()["elections"] == 0
     leader.node.start()
@@ -250,7 +277,7 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing_after_its_time(cut: HurtG
     sender = next(one for one in load.senders if one.member == old.member_id)
     isolate_leader_from_its_peers(cut, cut_rng())
     cut_s = time.monotonic()
-    load.wait_for_progress(30.0, old)
+    load.wait_for_progress(PROGRESS_S, old)
     wait_until("the old one has stepped down", lambda: old.raft()["role"] != "LEADER")
     assert sender.first_acknowledged_after(cut_s) is None
     net_of(cut).heal()
@@ -289,7 +316,7 @@ def test_a_leader_whose_fsync_fails_acknowledges_nothing_and_another_leads(
     old = group.leader
     heal = fsync_fails(group, old)
     broken_s = time.monotonic()
-    took_s = load.wait_for_progress(10.0, old)
+    took_s = load.wait_for_progress(PROGRESS_S, old)
     print(f"another one acknowledges after {took_s:.2f} s")
     sender = next(one for one in load.senders if one.member == old.member_id)
     assert sender.first_acknowledged_after(broken_s) is None
@@ -307,7 +334,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_needs_no_restart(
         old = group.leader
         pid = old.node.process.pid
         free = full_disk_of(group, old)
-        load.wait_for_progress(10.0, old)
+        load.wait_for_progress(PROGRESS_S, old)
         wait_until("not writable", lambda: not old.raft()["writable"])
         free()
         wait_until("writable again", lambda: old.raft()["writable"])
@@ -315,7 +342,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_needs_no_restart(
         assert old.node.process.pid == pid
         assert old.running
         group.transfer(old)
-        load.wait_for_progress(30.0, *group.others(old))
+        load.wait_for_progress(PROGRESS_S, *group.others(old))
         load.finish()
 
 
@@ -325,8 +352,10 @@ def test_a_member_that_comes_back_from_isolation_disturbs_nobody(cut: HurtGroup)
     leader = cut.leader
     term = leader.raft()["term"]
     away = cut.others(leader)[0]
-    net_of(cut).isolate(host_of(cut, away))
-    time.sleep(ELECTION_S)
+    for other in cut.others(away):
+        net_of(cut).separate(host_of(cut, away), host_of(cut, other))
+    before = rounds_of(away)
+    wait_stood(away, before + ROUNDS)
     net_of(cut).heal()
     cut.wait_whole()
     assert cut.leader is leader
@@ -341,10 +370,13 @@ def test_one_way_cuts_of_every_link_change_the_leader_twice_at_most(cut: HurtGro
     for source in cut.members:
         for target in cut.others(source):
             cut.wait_whole()
-            term = cut.leader.raft()["term"]
+            leader = cut.leader
+            term = leader.raft()["term"]
+            served, begun = acknowledged(load), rounds_of(target)
             net_of(cut).cut(host_of(cut, source), host_of(cut, target))
-            time.sleep(ELECTION_S)
-            load.wait_for_progress()
+            if source is leader:
+                wait_stood(target, begun + ROUNDS)
+            wait_until("much is served", partial(has_served, load, served + 300))
             net_of(cut).heal()
             cut.wait_whole()
             changes[f"{source.member_id} to {target.member_id}"] = cut.leader.raft()["term"] - term
@@ -374,7 +406,7 @@ def test_a_follower_that_is_behind_what_retention_left_begins_anew(
     victim.node.start()
     group.wait_whole()
     group.transfer(victim)
-    load.wait_for_progress(30.0, *group.others(victim))
+    load.wait_for_progress(PROGRESS_S, *group.others(victim))
     group.wait_whole()
     load.stop_senders()
     end = group.wait_level()

@@ -12,6 +12,7 @@ from support.nodes.timers import TimerLoad
 from support.nodes.transactions import TOPIC, TransactionLoad
 from support.processes.admin import create_topic
 from support.processes.rig import Processes
+from support.suite.drawn_seed import drawn_seed
 from support.suite.sizes import TRANSACTION_DRILLS
 
 from trioha.services.loop.clock import Clock
@@ -28,8 +29,9 @@ def test_transactions_and_timers_live_through_kills_and_power_losses(
 ) -> None:
     group = HurtGroup(processes, settings={**SETTINGS, **QUICK}, keeps_synced=True).start()
     create_topic(group.leader.address, group.namesrv, TOPIC)
-    load, timers = TransactionLoad(Clock(), connect), TimerLoad()
-    rng = Random(run)
+    seed = drawn_seed(f"transactions of groups {run}")
+    load, timers = TransactionLoad(Clock(), connect, Random(seed)), TimerLoad(Random(seed))
+    rng = Random(seed)
     nodes = [member.node for member in group.members]
     with delaying(timers, nodes), transacting(load, nodes) as stop_sending:
         for loses_power in (False, True):

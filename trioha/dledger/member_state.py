@@ -95,6 +95,8 @@ class MemberState:
         self.leader_lost = False
         """All connections with the leader have ended, and it was not heard since."""
         self.election_deadline_ms = 0
+        self.election_rounds = 0
+        """Count of election rounds that this member began."""
         self.listens_once_more = False
         """The election deadline was moved once, since this member was held up when it came."""
         self._rng = rng
@@ -187,6 +189,7 @@ class MemberState:
 
     def become_pre_candidate(self, reason: str) -> None:
         assert self.role is not Role.LEADER, "a leader does not ask for votes"
+        self.election_rounds += 1
         self._become(Role.PRE_CANDIDATE, "", reason)
         self.draw_election_deadline()
 

@@ -5,8 +5,9 @@ Each is a change of one line of the core, made while it is imported by a process
     python tests/sim/raft/mutants.py NAME [SEEDS]
 
 lives through the seed that is known to show the fault, then through all from 0 on, until the judge
-objects, and prints the seed and the objection. Only the judge's verdict counts: a mutant that
-cannot be imported, or that breaks the simulation itself, has not been noticed.
+or an assertion of the core objects, and prints the seed and the objection. Nothing else counts: a
+mutant that cannot be imported, that breaks the simulation, or whose words other members reject, has
+not been noticed. A mutant that another seed shows than the one that is known has moved.
 
 docs/known-faults.md explains the faults by number.
 """
@@ -36,9 +37,8 @@ class Mutant:
     wrong: str
     why: str
     """What goes wrong, and where it was seen."""
-    seed: int | None = None
-    """The first seed that shows it, tried first. Without one, or after a change of the generator,
-    the scan finds it."""
+    seed: int
+    """The first seed that shows it."""
 
 
 MUTANTS = (
@@ -227,7 +227,7 @@ MUTANTS = (
         "            self.matched_offset = self.committed_offset\n            self.hard",
         "            self.hard",
         "what one leader proved is believed of the next",
-        23,
+        131,
     ),
     Mutant(
         "configuration-outlives-its-record",
@@ -331,6 +331,7 @@ MUTANTS = (
         "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
         "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.SERVE),",
         "ours: four seconds after its cut a deposed leader answered offsets as they were before it",
+        0,
     ),
     Mutant(
         "followers-answer",
@@ -338,6 +339,7 @@ MUTANTS = (
         "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
         "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.SERVE, Mode.PARK, Mode.REJECT),",
         "ours: one of six answers about the end of a queue was below an acknowledged one",
+        0,
     ),
     Mutant(
         "leaders-answer-without-leave",
@@ -387,23 +389,21 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-NOTICED, SURVIVED, BROKEN = 0, 1, 2
+NOTICED, SURVIVED, BROKEN, MOVED = range(4)
 
 
 def main(name: str, seeds: int) -> int:
-    """Return NOTICED, SURVIVED (all seeds), or BROKEN: an exception that is no verdict."""
+    """Return NOTICED, MOVED (by another seed), SURVIVED (all seeds), or BROKEN (an exception)."""
     mutant = next(one for one in MUTANTS if one.name == name)
     sys.meta_path.insert(0, _Finder(mutant))
     try:
         from trioha.sim.raft.simulation import run_seed
 
-        known = [] if mutant.seed is None else [mutant.seed]
-        for seed in (*known, *range(seeds)):
-            # An assertion of the core, and its refusal of another member's words, are in it.
-            failure = run_seed(seed).failure
-            if failure:
-                print(f"{seed}\t{failure}")
-                return NOTICED
+        for seed in (mutant.seed, *range(seeds)):
+            verdict = run_seed(seed)
+            if verdict.is_judged:
+                print(f"{seed}\t{verdict.failure}")
+                return NOTICED if seed == mutant.seed else MOVED
     except Exception:
         traceback.print_exc()
         return BROKEN

@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 from sim.raft import mutants
-from sim.raft.mutants import BROKEN, MUTANTS, NOTICED, SEEDS_MAX, SURVIVED
+from sim.raft.mutants import BROKEN, MOVED, MUTANTS, NOTICED, SEEDS_MAX, SURVIVED
 
 import trioha
 from trioha.sim.raft import simulation
@@ -26,6 +27,8 @@ def test_fault_is_noticed(name: str) -> None:
         text=True,
         check=False,
     )
+    seed = done.stdout.partition("\t")[0]
+    assert done.returncode != MOVED, f"its seed does not notice it; write {seed} in its place"
     assert done.returncode != SURVIVED, f"{name} lived through {SEEDS_MAX} seeds"
     assert done.returncode == NOTICED, f"{name} broke the simulation: {done.stderr}"
     assert "\t" in done.stdout, done.stdout
@@ -49,3 +52,27 @@ def test_an_exception_of_the_simulation_itself_is_not_a_fault_noticed(
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     assert mutants.main(MUTANTS[0].name, 1) == BROKEN
     assert "a typing error in a mutant" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("judged", "expected"),
+    [({0, 4}, NOTICED), ({1, 3}, MOVED), (set(), SURVIVED)],
+)
+def test_only_the_judge_notices_and_by_the_seed_that_is_written_down(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    judged: set[int],
+    expected: int,
+) -> None:
+    """Every other seed ends in an error that the core raised on purpose."""
+    whole = simulation.run_seed(0)
+
+    def run_seed(seed: int) -> simulation.SeedVerdict:
+        return attrs.evolve(whole, failure="an error", is_judged=seed in judged)
+
+    monkeypatch.setattr(simulation, "run_seed", run_seed)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(mutants, "MUTANTS", (attrs.evolve(MUTANTS[0], seed=4),))
+    assert mutants.main(MUTANTS[0].name, 4) == expected
+    told = {NOTICED: "4\tan error\n", MOVED: "1\tan error\n", SURVIVED: ""}
+    assert capsys.readouterr().out == told[expected]

@@ -27,7 +27,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -131,6 +131,11 @@ class History:
         """Errors: AssertionError with the first findings."""
         demand_none(self.findings(log))
 
+    def counts(self, log: Sequence[Stored]) -> dict[str, int]:
+        """Return how many messages, queue offsets and steps of progress were lost."""
+        regressions = sum(1 for _ in _judge_progress(self.commits, self.looks))
+        return {**log_counts(self.puts, log), "progress_regressions": regressions}
+
 
 def demand_none(findings: Sequence[str]) -> None:
     """Errors: AssertionError with the first findings."""
@@ -161,6 +166,15 @@ def judge_log(puts: Sequence[Put], log: Sequence[Stored]) -> Iterable[Finding]:
             words = f"{put.name} was told {put.place} and is at {places}"
             yield Finding("told another place", words)
     yield from _judge_queues(log)
+
+
+def log_counts(puts: Sequence[Put], log: Sequence[Stored]) -> dict[str, int]:
+    """Return how many acknowledged messages are lost, and how many queues are not dense."""
+    kinds = Counter(finding.kind for finding in judge_log(puts, log))
+    return {
+        "acknowledged_lost": kinds["acknowledged and lost"],
+        "queue_offset_faults": kinds["queue not dense"],
+    }
 
 
 def stored_by_name(log: Iterable[Stored]) -> Mapping[str, list[Stored]]:

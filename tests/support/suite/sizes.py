@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
@@ -97,8 +97,10 @@ HOSTILE_LEADERS = campaign(gate=4, release=2000)
 """Rounds of 40 changed frames that a follower hears of the other members of its Raft group."""
 HOSTILE_NAMESRVS = campaign(gate=2, release=2000)
 """Rounds of 60 changed answers that a master and its slave hear of their name server."""
-HOSTILE_PARTS = sized(gate=1, release=20)
+HOSTILE_PARTS = sized(gate=1, release=min(20, HOSTILE_MASTERS, HOSTILE_LEADERS, HOSTILE_NAMESRVS))
 """Tests over which the rounds of hostile leaders, masters and name servers are spread."""
+HOSTILE_FRAME_PARTS = sized(gate=1, release=min(40, HOSTILE_ROUNDS))
+"""The same for the rounds of hostile frames."""
 ORACLE_SEEDS = sized(gate=60, release=1000)
 """Generated stores and journals whose truth is known, for the reports of `trioha analyze`."""
 KILL_ROUNDS = sized(gate=12, release=50)
@@ -113,23 +115,27 @@ FORCED_STEPS = sized(gate=("ticket", "promote"), release=("ticket", "promote", "
 
 
 def commit() -> str:
-    """Return the commit under test; TEST_COMMIT overrides it. Without a repository: "none"."""
+    """Return the commit under test; TEST_COMMIT overrides it. Without a repository: "none".
+
+    Where CI is set, that is an error: all commits would draw the same seeds.
+    """
     return os.environ.get("TEST_COMMIT") or _head()
 
 
 @functools.cache
 def _head() -> str:
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "none"
-    return done.stdout.strip()
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return done.stdout.strip()
+    if os.environ.get("CI"):
+        raise RuntimeError(f"no commit to draw seeds from: {done.stderr.strip()}")
+    return "none"
 
 
 def drawn_seeds(kind: str, count: int, commit_id: str = "") -> range:
@@ -142,14 +148,19 @@ def drawn_seeds(kind: str, count: int, commit_id: str = "") -> range:
     return range(first, first + count)
 
 
-def hostile_rounds(kind: str, count: int, part: int = 0, parts: int = 1) -> Iterable[int]:
+def hostile_rounds(kind: str, count: int, part: int = 0, parts: int = 1) -> range:
     """Rounds of hostile peers, or those that HOSTILE_ROUND=N:M names.
 
-    A release runs all of a part's, the gate those that its commit draws.
+    A release runs all of a part's, the gate those that its commit draws. Errors: ValueError when
+    there are none.
     """
     if wanted := os.environ.get("HOSTILE_ROUND"):
         first, _, last = wanted.partition(":")
-        return range(int(first), int(last or first) + 1)
-    if TIER == "gate":
-        return drawn_seeds(kind, count)
-    return range(part, count, parts)
+        rounds = range(int(first), int(last or first) + 1)
+    elif TIER == "gate":
+        rounds = drawn_seeds(kind, count)
+    else:
+        rounds = range(part, count, parts)
+    if not rounds:
+        raise ValueError(f"no round of {kind} in part {part} of {parts}: a test of nothing")
+    return rounds

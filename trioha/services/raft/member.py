@@ -127,7 +127,7 @@ class RaftMember:
     @property
     def elections(self) -> int:
         """Count of election rounds that this member began."""
-        return self._role_watch.rounds
+        return self.node.state.election_rounds if self.node is not None else 0
 
     @property
     def uncommitted_age_ms(self) -> int:

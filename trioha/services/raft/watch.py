@@ -13,14 +13,11 @@ class RoleWatch:
     """Writes changes of role to the journal; one line for a member that stands again and again."""
 
     def __init__(self, events: EventSink) -> None:
-        self.rounds = 0
-        """Count of election rounds since the start."""
         self._events = events
         self._stands = False
 
     def look(self, soft: SoftState) -> None:
         stands = soft.role in (Role.PRE_CANDIDATE, Role.CANDIDATE)
-        self.rounds += soft.role is Role.PRE_CANDIDATE
         if not self._stands or not (stands or not soft.leader_id):
             self._events.event(
                 "raft_role",

@@ -36,6 +36,8 @@ class SeedVerdict:
     seed: int
     failure: str
     """Empty when all is well."""
+    is_judged: bool
+    """Whether the judge or an assertion of the core objected, not an error that the core raised."""
     options: Options
     counts: Counter[str]
     trace: tuple[str, ...]
@@ -212,14 +214,16 @@ def run_seed(seed: int) -> SeedVerdict:
 
 def run_options(options: Options) -> SeedVerdict:
     simulation = Simulation(options)
-    failure = ""
+    failure, is_judged = "", False
     try:
         simulation.run()
     except (Violation, AssertionError, TriohaError) as error:
+        is_judged = not isinstance(error, TriohaError)
         failure = f"{type(error).__name__}: {error}"
     return SeedVerdict(
         options.seed,
         failure,
+        is_judged,
         options,
         simulation.invariants.counts,
         tuple(simulation.scheduler.trace),

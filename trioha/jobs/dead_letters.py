@@ -6,11 +6,16 @@ import attrs
 
 from trioha.failover.asking import Flow
 from trioha.jobs.cluster_map import read_map, tell_namesrvs
-from trioha.jobs.telling import JobScope, NotThere, change_each, no_such
+from trioha.jobs.queue_locks import QueueLocks
+from trioha.jobs.telling import JobRefused, JobScope, NotThere, change_each, no_such
 from trioha.jobs.topics import addresses_of, existing_route, topic_names, topic_queues
+from trioha.wire.bodies import MessageQueue
 from trioha.wire.codes import RequestCode
 from trioha.wire.names import DLQ_PREFIX, dlq_topic, is_dlq_topic
 from trioha.words import count_in_words
+
+_PURGER = "purge"
+"""Client id of the locks: two purges at once do no harm."""
 
 
 @attrs.frozen
@@ -98,10 +103,22 @@ def plan_purge(scope: JobScope, group: str) -> Flow[PurgePlan]:
 def carry_out_purge(scope: JobScope, plan: PurgePlan) -> Flow[PurgePlan]:
     """Delete the DLQ's topic, which the next dead letter creates anew.
 
-    Errors: OutcomeUnknown, Unreachable, CommandError.
+    Errors: JobRefused during a resend, and when dead letters have come since the plan was made;
+    OutcomeUnknown, Unreachable, CommandError.
     """
+    queues = yield from topic_queues(scope, plan.topic, plan.brokers)
+    count = sum(one.messages for one in queues)
+    if count > plan.messages:
+        what = count_in_words(count - plan.messages, "dead letter")
+        raise JobRefused(
+            f"{what} of {plan.group} came after the plan was made; nothing is deleted, look again"
+        )
+    names = [MessageQueue(plan.topic, one.broker, one.queue_id) for one in queues]
+    locks = QueueLocks(scope, _PURGER, names)
+    yield from locks.take()
     fields = {"topic": plan.topic}
     nodes = list(plan.brokers.items())
     yield from change_each(scope, nodes, RequestCode.DELETE_TOPIC_IN_BROKER, fields)
     notes = yield from tell_namesrvs(scope, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+    yield from locks.give_back()
     return attrs.evolve(plan, done=True, notes=notes)

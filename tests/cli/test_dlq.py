@@ -7,7 +7,12 @@ from support.clusters.operated import Operated
 
 from trioha.cli.failures import ExitCode
 from trioha.client.delivery import ConsumeLater
+from trioha.client.driving import drive
 from trioha.client.message import ReceivedMessage
+from trioha.jobs.queue_locks import QueueLocks
+from trioha.jobs.telling import JobScope
+from trioha.testing import TriohaCluster
+from trioha.wire.bodies import MessageQueue
 
 
 def bury(operator: Operated, topic: str, group: str, count: int) -> None:
@@ -82,3 +87,46 @@ def test_to_the_origin_means_every_group(operator: Operated) -> None:
     bury(operator, "wide", "widest", 2)
     assert operator.json("dlq", "resend", "widest", "--to-origin", "--yes")["sent"] == 2
     assert operator.json("topic", "describe", "wide")["messages"] == 4
+
+
+@pytest.mark.parametrize("verb", ["resend", "purge"])
+def test_while_another_operator_resends_a_dlq_it_is_left_alone(
+    operator: Operated, verb: str
+) -> None:
+    group = f"{verb}-locked"
+    bury(operator, f"mail-of-{group}", group, 2)
+
+    async def lock(cluster: TriohaCluster) -> QueueLocks:
+        queues = [MessageQueue(f"%DLQ%{group}", f"broker-{one}", 0) for one in "ab"]
+        locks = QueueLocks(JobScope((cluster.namesrv,)), "anna@ops-1", queues)
+        await drive(locks.take(), cluster.observer)
+        return locks
+
+    locks = operator.call(lock)
+    said = operator.refused(ExitCode.FAILED, "dlq", verb, group, "--yes")
+    assert f"another operator resends or purges queue 0 of %DLQ%{group} at broker-" in said
+    assert count_of(operator, group) == 2
+    operator.call(lambda cluster: drive(locks.give_back(), cluster.observer))
+    operator.ok("dlq", verb, group, "--yes")
+
+
+def test_a_purge_deletes_no_dead_letter_that_its_plan_did_not_know(
+    operator: Operated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(operator, "growing", "growers", 2)
+
+    def grow(*_: object, **__: object) -> str:
+        operator.send("%DLQ%growers", 1)
+        return "growers"
+
+    monkeypatch.setattr("trioha.cli.confirmation.is_somebody_there", lambda: True)
+    monkeypatch.setattr("click.prompt", grow)
+    done = operator.trioha("dlq", "purge", "growers")
+    assert done.code == ExitCode.FAILED
+    assert "1 dead letter of growers came after the plan was made" in done.err
+    assert count_of(operator, "growers") == 3
+
+
+def test_two_targets_are_a_wrong_command_line(operator: Operated) -> None:
+    arguments = ("dlq", "resend", "any", "--to", "x", "--to-origin", "--yes")
+    assert "give --to or --to-origin, not both" in operator.refused(ExitCode.USAGE, *arguments)

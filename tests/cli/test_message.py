@@ -61,6 +61,8 @@ def test_a_message_is_sent_and_found_by_each_of_its_names(operator: Operated) ->
         (["send", "missing", "x", "--tag", "a\x01b"], 1, "the bytes 1 and 2 separate properties"),
         (["resend", "-t", "missing", "--all", "--yes"], 1, "no message of missing matches"),
         (["resend", "-t", "missing", "--yes"], 2, "give MSG_ID, or filters, or --all"),
+        (["resend", "X", "-t", "missing", "--queue", "broker-a:0"], 2, "MSG_ID names one message"),
+        (["resend", "X", "-t", "missing", "--from", "1h ago"], 2, "MSG_ID names one message"),
         (["trace", "X", "-t", "missing"], 1, "no message X in missing"),
     ],
 )

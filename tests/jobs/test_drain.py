@@ -27,6 +27,51 @@ def order(wait_s: float = 60.0) -> DrainOrder:
     )
 
 
+async def test_a_master_whose_slave_is_dead_loses_its_write_permission() -> None:
+    async with open_cluster("2m-2s-async") as cluster:
+        await create(cluster, "T")
+        await cluster.broker("broker-a", 1).kill()
+        scope = JobScope((cluster.namesrv,), 1.0)
+        plan = await drive(plan_drain(scope, "broker-a", None, order()), cluster.operator)
+        (note,) = plan.notes
+        assert note.startswith("broker-a keeps its mastership: no member can be promoted (")
+        assert (plan.way, plan.refusals) == ("write permission", [])
+        done = await drive(carry_out_drain(scope, plan, order()), cluster.operator)
+        assert done.safe_to_stop
+        async with cluster.producer() as producer:
+            results = [await producer.send(Message("T", b"x")) for _ in range(6)]
+        assert {one.queue.broker_name for one in results} == {"broker-b"}
+
+
+async def test_the_longest_wait_counts_what_silent_nodes_cost() -> None:
+    async with open_cluster("2m-noslave") as cluster, cluster.producer() as producer:
+        await create(cluster, "T")
+        await producer.send(Message("T", b"x"))
+        hung = cluster.broker("broker-b", 0)
+        plan = await drive(
+            plan_drain(JobScope((cluster.namesrv,)), "broker-a", None, order()), cluster.operator
+        )
+        await hung.pause()
+        # Its address stands for a second name server, which costs a second at each look.
+        scope = JobScope((cluster.namesrv, hung.address), 1.0)
+        began_s = trio.current_time()
+        done = await drive(carry_out_drain(scope, plan, order(wait_s=10.0)), cluster.observer)
+        assert not done.safe_to_stop
+        assert 10.0 <= trio.current_time() - began_s < 16.0
+        assert f"name server {hung.address} does not answer and was not told" in str(done.notes)
+
+
+async def test_a_broker_that_hangs_is_not_safe_to_stop() -> None:
+    async with open_cluster("2m-noslave") as cluster:
+        scope = JobScope((cluster.namesrv,), 1.0)
+        plan = await drive(plan_drain(scope, "broker-a", None, order()), cluster.operator)
+        await cluster.broker("broker-a", 0).pause()
+        done = await drive(carry_out_drain(scope, plan, order(wait_s=5.0)), cluster.observer)
+        assert not done.safe_to_stop
+        assert "after 5 s: " in done.notes[-1]
+        assert "did not answer" in done.notes[-1]
+
+
 async def drained(
     cluster: TriohaCluster, broker_id: int | None = None, wait_s: float = 60.0
 ) -> DrainPlan:

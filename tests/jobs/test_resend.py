@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
+import attrs
 import pytest
 import trio
 
@@ -63,8 +65,9 @@ async def drive_and_hurt(
     hurt: Callable[[], Awaitable[None]],
     *,
     before: bool,
+    lost: Failed = Failed("cut off"),  # noqa: B008
 ) -> ResendResult:
-    """Run a resend; at one send, hurt the cluster. The answer to that send is lost in any case."""
+    """Run a resend; at one send, hurt the cluster. The answer to that send is `lost`."""
     sends = 0
     effect = next(flow)
     while True:
@@ -74,11 +77,13 @@ async def drive_and_hurt(
             is_it = sends == send_number
         if is_it and before:
             await hurt()
-        replies = await drive(_pass_on(effect), cluster.observer)
+        replies: list[Reply] = []
+        if not is_it or lost.may_have_happened:
+            replies = await drive(_pass_on(effect), cluster.observer)
         if is_it and not before:
             await hurt()
         if is_it:
-            replies = [Failed("cut off")]
+            replies = [lost]
         try:
             effect = flow.send(replies)
         except StopIteration as end:
@@ -111,6 +116,43 @@ async def test_a_broker_that_dies_at_a_send_gets_the_rest_later_and_nothing_twic
         assert await bodies(cluster) == list(range(COUNT))
 
 
+async def test_a_send_that_did_not_leave_is_known_not_to_have_happened() -> None:
+    """Its broker has died: what goes there is skipped, what goes to the other broker is sent."""
+    async with open_cluster("2m-noslave") as cluster:
+        scope, found = await prepare(cluster)
+        order = ResendOrder("source", "target")
+        broker = cluster.broker("broker-a", 0)
+        first = next(number for number, one in enumerate(found, 1) if one.broker == "broker-a")
+        flow = resend(scope, order, found)
+        lost = Failed("broker-a:10911: Connection refused", may_have_happened=False)
+        result = await drive_and_hurt(flow, cluster, first, broker.kill, before=True, lost=lost)
+        mine = [one for one in found if one.broker == "broker-a"]
+        assert (result.unknown, result.sent) == ([], COUNT - len(mine))
+        assert len(result.skipped) == len(mine)
+        assert result.skipped[0].endswith(f"broker-a can not be reached: {lost.reason}")
+        assert result.skipped[-1].endswith("target takes no messages on broker-a now")
+        await broker.start()
+        again = await drive(resend(scope, order, found), cluster.observer)
+        assert (again.sent, again.present) == (len(mine), COUNT - len(mine))
+        assert await bodies(cluster) == list(range(COUNT))
+
+
+async def test_a_failover_before_a_send_is_waited_for() -> None:
+    async with open_cluster("pair") as cluster:
+        scope, found = await prepare(cluster)
+
+        async def fail_over() -> None:
+            await cluster.wait_in_sync()
+            await cluster.broker("broker-a", 0).kill()
+            await cluster.fail_over(force=True)
+
+        lost = Failed("broker-a: Connection refused", may_have_happened=False)
+        flow = resend(scope, ResendOrder("source", "target"), found)
+        result = await drive_and_hurt(flow, cluster, 7, fail_over, before=True, lost=lost)
+        assert (result.done, result.sent, result.skipped) == (True, COUNT, [])
+        assert await bodies(cluster) == list(range(COUNT))
+
+
 async def test_a_failover_at_a_send_is_waited_for() -> None:
     """A pair's slave had the copy before the master died: the resend finds it, and goes on."""
     async with open_cluster("pair") as cluster:
@@ -134,7 +176,7 @@ async def test_a_second_operator_is_told_of_the_first() -> None:
         for _ in range(8):  # the locks are held, and some are sent
             effect = first.send(await drive(_pass_on(effect), cluster.observer))
         second = resend(scope, ResendOrder("source", "target", client_id="bert"), found)
-        with pytest.raises(JobRefused, match="another operator resends queue"):
+        with pytest.raises(JobRefused, match="another operator resends or purges queue"):
             await drive(second, cluster.observer)
         # The first is interrupted: its locks end, and nothing is sent twice.
         first.close()
@@ -143,6 +185,39 @@ async def test_a_second_operator_is_told_of_the_first() -> None:
         result = await drive(second, cluster.observer)
         assert (result.done, result.sent + result.present) == (True, COUNT)
         assert await bodies(cluster) == list(range(COUNT))
+
+
+async def test_locks_are_held_between_two_messages_that_are_minutes_apart() -> None:
+    async with open_cluster("single") as cluster:
+        scope, found = await prepare(cluster)
+        slow = resend(
+            scope, ResendOrder("source", "target", rate_per_s=1 / 300, client_id="anna"), found
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drive, slow, cluster.operator)
+            for _ in range(4):
+                await trio.sleep(70)
+                other = resend(scope, ResendOrder("source", "target", client_id="bert"), found)
+                with pytest.raises(JobRefused, match="another operator"):
+                    await drive(other, cluster.observer)
+            nursery.cancel_scope.cancel()
+
+
+async def test_locks_are_renewed_while_every_answer_takes_long() -> None:
+    """Without a clock, the job counts its patience with each answer."""
+    async with open_cluster("single") as cluster:
+        scope, found = await prepare(cluster)
+        flow = resend(attrs.evolve(scope, patience_s=10.0), ResendOrder("source", "target"), found)
+        asked: list[int] = []
+        effect = next(flow)
+        with suppress(StopIteration):
+            while True:
+                assert isinstance(effect, tuple)
+                asked += [one.code for one in effect]
+                effect = flow.send(await drive(_pass_on(effect), cluster.observer))
+        sends, locks = asked.count(SEND), asked.count(RequestCode.LOCK_BATCH_MQ)
+        assert sends == COUNT
+        assert locks >= COUNT // 2  # two requests of 10 s for each message, a lock lasts 60 s
 
 
 async def test_a_rate_is_kept_and_progress_is_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 
 import click
 
@@ -102,10 +103,15 @@ def top(
             click.clear()
         show(found, output, lambda wide: _top_in_words(found))
 
-    look(clear=False)
-    while not once and (is_live or every_s is not None):
+    if once or not (is_live or every_s is not None):
+        look(clear=False)
+        return
+    with suppress(click.exceptions.Exit):  # a broker did not answer: it may the next time
+        look(clear=False)
+    while True:
         time.sleep(every_s or 5.0)
-        look(clear=is_live)
+        with suppress(click.exceptions.Exit):
+            look(clear=is_live)
 
 
 def _detail_in_words(found: ClusterDetail) -> str:

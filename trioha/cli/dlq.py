@@ -107,6 +107,8 @@ def resend_(
     Exit codes: 1 there are none, some can not be sent, or another operator resends the same;
     3 it is not known whether a message was sent: it is named.
     """
+    if target and to_origin:
+        raise click.UsageError("give --to or --to-origin, not both", ctx)
 
     def find(scope: JobScope) -> Flow[list[FoundMessage]]:
         topic = yield from dlq_of(scope, group)
@@ -126,6 +128,8 @@ def purge(ctx: click.Context, group: str, **flags: Any) -> None:
     \b
     trioha dlq purge billing --dry-run
     trioha dlq purge billing
+
+    Exit codes: 1 there are none, more have come since, or another operator resends them.
     """
     run_change(
         ctx,

@@ -78,11 +78,17 @@ def in_cluster(namesrv: str, config: ClusterConfig, work: Callable[[Cluster], Aw
 
 
 def show(document: attrs.AttrsInstance, output: str, in_words: Callable[[bool], str]) -> None:
-    """Print a job's result; `in_words` makes the text and is told whether it may be wide."""
+    """Print a job's result; `in_words` makes the text and is told whether it may be wide.
+
+    The command ends with exit code 4 when a broker did not answer, and the result says so.
+    """
+    silent: list[str] = getattr(document, "silent", [])
     if output in DOCUMENTS:
         print_document(document, output)
     else:
-        click.echo(in_words(output == "wide"))
+        click.echo("\n".join([in_words(output == "wide"), *(f"! {one}" for one in silent)]))
+    if silent:
+        click.get_current_context().exit(ExitCode.UNREACHABLE)
 
 
 def print_document(document: attrs.AttrsInstance, output: str) -> None:

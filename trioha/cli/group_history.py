@@ -12,8 +12,10 @@ from trioha.cli.documents import noun_options, run_job, show
 from trioha.cli.measures import Moment
 from trioha.cli.names import group_argument
 from trioha.cli.output import table
+from trioha.failover.asking import Flow
 from trioha.jobs.group_past import GroupHistory, group_history, read_group_past
 from trioha.jobs.groups import describe_group
+from trioha.jobs.telling import JobScope, going_on
 from trioha.journal.file import Event, journal_files, read_journal, read_journal_file
 from trioha.watch.group_past import GroupPast, past_of_journals, past_of_recording
 from trioha.watch.recording import open_recording
@@ -67,6 +69,7 @@ def history_command(
     """
     now_ms = int(time.time() * 1000)
     notes: list[str] = []
+    silent: list[str] = []
     if recording is not None and journals:
         raise click.UsageError("give --recording or --journal, not both")
     if recording is not None:
@@ -81,12 +84,16 @@ def history_command(
     if journals:
         past = _past_of_folders(journals, group)
     elif recording is None:
-        run_job(lambda scope: describe_group(scope, group), namesrv, timeout_s)
         since_ms = begin_ms
-        past, notes = run_job(
-            lambda scope: read_group_past(scope, group, since_ms), namesrv, timeout_s
-        )
-    shown = group_history(group, past, begin_ms, end_ms, steps, notes)
+
+        @going_on
+        def read(scope: JobScope) -> Flow[tuple[GroupPast, list[str], list[str]]]:
+            silent = (yield from describe_group(scope, group, ask_clients=False)).silent
+            past, notes = yield from read_group_past(scope, group, since_ms)
+            return past, [one for one in notes if one not in silent], silent
+
+        past, notes, silent = run_job(read, namesrv, timeout_s)
+    shown = group_history(group, past, begin_ms, end_ms, steps, notes, silent)
     show(shown, output, lambda _: _in_words(shown))
 
 

@@ -260,6 +260,8 @@ def resend_(
     chosen = bool(msg_id) + bool(key or body or tags != "*" or everything or until)
     if chosen != 1:
         raise click.UsageError("give MSG_ID, or filters, or --all", ctx)
+    if msg_id and (queues or begin != "first"):
+        raise click.UsageError("MSG_ID names one message: --queue and --from go with filters", ctx)
     wanted = _wanted(topic, queues, tags, key, body, begin, None)
     end_ms = None if until is None else _moment(until)
 

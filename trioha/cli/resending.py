@@ -58,26 +58,27 @@ def run_resend(
         True,
         f"{socket.gethostname()}@{os.getpid()}",
     )
+    is_quiet = output in DOCUMENTS or len(found) == 1
+    bar = TerminalProgress()
+
+    def go(order: ResendOrder, what: str) -> ResendResult:
+        def note(progress: ResendProgress) -> None:
+            if not is_quiet:
+                bar.advance(1)
+
+        bar.begin(f"{what} {source}", len(found), "messages")
+        try:
+            return run_job(lambda scope: resend(scope, order, found, note), namesrv, timeout_s)
+        finally:
+            bar.end()
+
     if dry_run or not yes:
-        plan = run_job(lambda scope: resend(scope, order, found), namesrv, timeout_s)
+        plan = go(order, "look up copies of")
         if dry_run or not plan.sent:
             _end(ctx, plan, output)
         click.echo(_in_words(plan))
         confirm_by_name(ctx, source)
-    is_quiet = output in DOCUMENTS or len(found) == 1
-    bar = TerminalProgress()
-
-    def note(progress: ResendProgress) -> None:
-        if not is_quiet:
-            bar.advance(1)
-
-    bar.begin(f"resend {source}", len(found), "messages")
-    try:
-        real = attrs.evolve(order, dry_run=False)
-        result = run_job(lambda scope: resend(scope, real, found, note), namesrv, timeout_s)
-    finally:
-        bar.end()
-    _end(ctx, result, output)
+    _end(ctx, go(attrs.evolve(order, dry_run=False), "resend"), output)
 
 
 def _end(ctx: click.Context, result: ResendResult, output: str) -> NoReturn:

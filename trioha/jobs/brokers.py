@@ -14,7 +14,16 @@ import attrs
 from trioha.errors import RemoteProtocolError
 from trioha.failover.asking import Answer, Failed, Flow, Reply
 from trioha.jobs.cluster_map import ClusterMap, find_node, read_map
-from trioha.jobs.telling import JobScope, NotThere, ask_many, change_one, check_unchanged, read_one
+from trioha.jobs.telling import (
+    JobScope,
+    NotThere,
+    ask_many,
+    change_one,
+    check_unchanged,
+    going_on,
+    read_one,
+    side_by_side,
+)
 from trioha.wire.bodies import decode_kv_table
 from trioha.wire.codes import RequestCode
 from trioha.words import what_there_is
@@ -120,6 +129,7 @@ CLEANINGS: Mapping[str, RequestCode] = {
 }
 
 
+@going_on
 def list_brokers(scope: JobScope, *, cluster: str = "") -> Flow[BrokerList]:
     """List the registered brokers; one that does not answer has `error`. Errors: Unreachable."""
     known = yield from read_map(scope)
@@ -128,11 +138,9 @@ def list_brokers(scope: JobScope, *, cluster: str = "") -> Flow[BrokerList]:
         for name in (known.names(cluster) if known.brokers else [])
         for broker_id, address in known.brokers[name].items()
     ]
-    runtime = yield from ask_many(
-        [scope.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO) for _, _, address in nodes]
-    )
-    statuses = yield from ask_many(
-        [scope.ask(address, RequestCode.TRIOHA_NODE_STATUS) for _, _, address in nodes]
+    runtime, statuses = yield from side_by_side(
+        ask_many([scope.ask(address, code) for _, _, address in nodes])
+        for code in (RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.TRIOHA_NODE_STATUS)
     )
     lines = [
         _line(known, *node, table, status)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import attrs
 
+from trioha.errors import Unreachable
 from trioha.failover.asking import Answer, Flow
-from trioha.jobs.cluster_map import read_map
+from trioha.jobs.cluster_map import read_map, silent_in_words
 from trioha.jobs.groups import list_groups
 from trioha.jobs.members import (
     CLIENT_PATIENCE_S,
@@ -16,7 +17,15 @@ from trioha.jobs.members import (
     version_in_words,
 )
 from trioha.jobs.messages import FoundMessage
-from trioha.jobs.telling import JobScope, answered, ask_many, read_one
+from trioha.jobs.telling import (
+    JobScope,
+    NotThere,
+    ask_many,
+    going_on,
+    heard_of,
+    read_one,
+    side_by_side,
+)
 from trioha.wire import fastjson
 from trioha.wire.codes import RequestCode
 from trioha.wire.json_fields import boolean, integer, list_of, object_of, text
@@ -40,6 +49,8 @@ class ClientList:
     """Connected clients."""
 
     clients: list[ListedClient]
+    silent: list[str]
+    """Brokers that did not answer, and why: what only they know is missing."""
 
 
 @attrs.frozen
@@ -56,6 +67,7 @@ class DirectConsumption:
     order: bool
 
 
+@going_on
 def list_clients(
     scope: JobScope, *, producers: bool = True, consumers: bool = True, group: str = ""
 ) -> Flow[ClientList]:
@@ -66,8 +78,8 @@ def list_clients(
     if producers:
         code = RequestCode.GET_ALL_PRODUCER_INFO
         replies = yield from ask_many([scope.ask(one, code) for one in addresses])
-        for address, reply in zip(addresses, replies, strict=True):
-            for one in _producers(answered(address, reply)):
+        for answer in heard_of(scope, addresses, replies).values():
+            for one in _producers(answer):
                 if group in ("", one.group):
                     found.setdefault((one.kind, one.group, one.client_id), one)
     if consumers:
@@ -76,8 +88,8 @@ def list_clients(
         else:
             listed = yield from list_groups(scope, everything=True)
             names = [one.name for one in listed.groups if one.members]
-        for name in names:
-            told = yield from read_connections(scope, name, addresses)
+        each = yield from side_by_side(read_connections(scope, name, addresses) for name in names)
+        for name, told in zip(names, each, strict=True):
             for member in told.members:
                 found[("consumer", name, member.client_id)] = ListedClient(
                     "consumer",
@@ -87,9 +99,10 @@ def list_clients(
                     member.language,
                     member.version,
                 )
-    return ClientList([found[key] for key in sorted(found)])
+    return ClientList([found[key] for key in sorted(found)], silent_in_words(scope, known))
 
 
+@going_on
 def describe_client(
     scope: JobScope, group: str, client_id: str = "", *, stacks: bool = False
 ) -> Flow[RunningInfo]:
@@ -98,11 +111,17 @@ def describe_client(
     Errors: NotThere, Unreachable; CommandError when it does not answer its broker.
     """
     known = yield from read_map(scope)
-    addresses = list(known.masters().values())
-    told = yield from read_connections(scope, group, addresses)
-    member = member_of(told, group, client_id)
+    told = yield from read_connections(scope, group, list(known.masters().values()))
+    try:
+        member_id = member_of(told, group, client_id).client_id
+    except NotThere as error:
+        if missing := silent_in_words(scope, known):  # it may be connected there
+            raise Unreachable("; ".join([str(error), *missing])) from error
+        raise
     return (
-        yield from read_running_info(scope, group, member.client_id, addresses[0], stacks=stacks)
+        yield from read_running_info(
+            scope, group, member_id, told.seen_at[member_id], stacks=stacks
+        )
     )
 
 

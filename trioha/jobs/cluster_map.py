@@ -73,6 +73,17 @@ def read_map(scope: JobScope) -> Flow[ClusterMap]:
     return ClusterMap(brokers, dict(sorted(info.cluster_addr_table.items())))
 
 
+def silent_in_words(scope: JobScope, known: ClusterMap) -> list[str]:
+    """Name the brokers that the job went on without, and why."""
+    names = {
+        address: f"{name}/{number}"
+        for name, nodes in known.brokers.items()
+        for number, address in nodes.items()
+    }
+    silent = scope.silent or {}
+    return [f"{names[one]} is left out: {silent[one]}" for one in silent if one in names]
+
+
 def find_node(known: ClusterMap, broker: str, broker_id: int | None = None) -> tuple[int, str]:
     """Return the id and address of one node: the master unless `broker_id` says another.
 

@@ -7,8 +7,9 @@ Theory of operation. What a node does alone depends on its set:
   master for two minutes; once nothing has been forwarded for a while they have left. While
   producers are connected, a while is the 30 s in which they ask for their routes again.
 * A slave, or a follower, does nothing alone: consumers that read from it turn to the master.
-* A master without a slave keeps its messages, so nobody can take them over. Name servers are told
-  to take its write permission (205): producers turn to other brokers within 30 s. It is drained
+* A master without a slave, or whose slaves are dead, keeps its messages: no node can take them
+  over. Name servers are told to take its write permission (205): producers turn to other brokers
+  within 30 s. It is drained
   when no message comes any more and every group has consumed what there is. A broker that
   registers a change of its topics gets its permission back, so it is taken again meanwhile.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 import attrs
 
+from trioha.errors import Unreachable
 from trioha.failover.asking import Answer, Ask, Flow, ask_all, pause
 from trioha.failover.engine import FailoverEngine, Order, dry_run
 from trioha.failover.outcome import Result
@@ -87,14 +89,14 @@ def plan_drain(
             way = "transfer"
             would.append(f"the leadership of {broker} goes to its best follower")
     elif detail.id == MASTER_ID and status.get("standing") == "MASTER" and _others(status):
-        way = "failover"
         plan = yield from dry_run(_order(scope, broker, order))
         if plan.target is not None:
+            way = "failover"
             would.append(f"{plan.target.name} becomes master of {broker}")
-        refusals += [str(one) for one in plan.refusals]
-        if plan.target is None and not refusals:
-            refusals.append(f"no node of {broker} can become master")
-    elif detail.id == MASTER_ID:
+            refusals += [str(one) for one in plan.refusals]
+        else:
+            notes += [f"{broker} keeps its mastership: {one}" for one in plan.refusals]
+    if way == "nothing" and detail.id == MASTER_ID and not isinstance(raft, dict):
         way = "write permission"
         would.append(f"producers turn to other brokers; {broker} takes no messages")
         if len(known.brokers) == 1:
@@ -178,30 +180,34 @@ def _wait_for_clients(
     scope: JobScope, plan: DrainPlan, order: DrainOrder, notes: list[str]
 ) -> Flow[str]:
     """Return what is still there at the end; empty if nothing is."""
-    seen: tuple[int, ...] = ()
     clients = yield from list_clients(scope, consumers=False)
+    notes += clients.silent
     wanted_s = _ROUTE_S if clients.clients and plan.way != "nothing" else _QUIET_S
-    quiet_s = waited_s = 0.0
-    left = ""
+    seen: tuple[int, ...] = ()
+    began_ms = quiet_ms = order.now_ms()
     while True:
         if plan.way == "write permission":
             fields = {"brokerName": plan.broker}
             told = yield from tell_namesrvs(scope, RequestCode.WIPE_WRITE_PERM_OF_BROKER, fields)
             notes += [one for one in told if one not in notes]
-        now = yield from _traffic(scope, plan)
-        quiet_s = quiet_s + _LOOK_S if now == seen else 0.0
-        seen = now
-        left = ""
-        if quiet_s < wanted_s:
-            left = f"nothing has come for {quiet_s:g} s, and producers need {wanted_s:g} s to leave"
-            if not quiet_s:
-                left = "messages or forwarded requests still come"
-        if not left and plan.way == "write permission":
-            left = yield from _lag(scope, plan)
-        if not left or waited_s >= order.wait_s:
+        try:
+            now = yield from _traffic(scope, plan)
+            if now != seen:
+                seen, quiet_ms = now, order.now_ms()
+            left = yield from _left(scope, plan, (order.now_ms() - quiet_ms) / 1000, wanted_s)
+        except Unreachable as error:
+            left = str(error)
+        if not left or order.now_ms() - began_ms >= order.wait_s * 1000:
             return left
         yield from pause(_LOOK_S)
-        waited_s += _LOOK_S
+
+
+def _left(scope: JobScope, plan: DrainPlan, quiet_s: float, wanted_s: float) -> Flow[str]:
+    if not quiet_s:
+        return "messages or forwarded requests still come"
+    if quiet_s < wanted_s:
+        return f"nothing has come for {quiet_s:.1f} s, and producers need {wanted_s:g} s to leave"
+    return (yield from _lag(scope, plan)) if plan.way == "write permission" else ""
 
 
 def _traffic(scope: JobScope, plan: DrainPlan) -> Flow[tuple[int, ...]]:

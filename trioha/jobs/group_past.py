@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from trioha.errors import CommandError
+from trioha.errors import CommandError, Unreachable
 from trioha.failover.asking import Flow
-from trioha.jobs.cluster_map import read_map
-from trioha.jobs.telling import JobScope, read_one
+from trioha.jobs.cluster_map import read_map, silent_in_words
+from trioha.jobs.telling import JobScope, going_on, read_one, side_by_side
 from trioha.journal.file import Event
 from trioha.times import moment_in_words
 from trioha.watch.group_past import LAG_EVENT, GroupPast, lags_at, past_of_journals
@@ -50,10 +50,18 @@ class GroupHistory:
     rebalances: list[RebalanceThen]
     """Those in a recording that was made with `--members`; journals do not tell them."""
     notes: list[str]
+    silent: list[str]
+    """Brokers that did not answer, and why: what only they know is missing."""
 
 
 def group_history(
-    name: str, past: GroupPast, begin_ms: int, end_ms: int, steps: int, notes: list[str]
+    name: str,
+    past: GroupPast,
+    begin_ms: int,
+    end_ms: int,
+    steps: int,
+    notes: list[str],
+    silent: list[str],
 ) -> GroupHistory:
     """Return the course of a group between two moments, in so many steps."""
     points = lags_at(past.lags, begin_ms, end_ms, steps)
@@ -79,25 +87,39 @@ def group_history(
         for one in past.rebalances
         if begin_ms <= one.wall_ms <= end_ms
     ]
-    return GroupHistory(name, lags, rebalances, notes)
+    return GroupHistory(name, lags, rebalances, notes, silent)
 
 
+@going_on
 def read_group_past(
     scope: JobScope, group: str, since_ms: int
 ) -> Flow[tuple[GroupPast, list[str]]]:
-    """Ask the masters' journals; return what they tell, and the brokers that keep none.
+    """Ask the masters' journals; return what they tell, and why some brokers tell none.
 
-    Errors: Unreachable.
+    Errors: Unreachable when no broker answers.
     """
     known = yield from read_map(scope)
+    masters = known.masters()
+    told = yield from side_by_side(_told(scope, one, since_ms) for one in masters.values())
     journals: dict[str, list[Event]] = {}
     notes: list[str] = []
-    for name, address in known.masters().items():
-        try:
-            journals[name] = yield from _lag_events(scope, address, since_ms)
-        except CommandError as error:
-            notes.append(f"{name} tells no past: {error}")
-    return past_of_journals(journals, group), notes
+    for name, one in zip(masters, told, strict=True):
+        if isinstance(one, CommandError):
+            notes.append(f"{name} tells no past: {one}")
+        elif not isinstance(one, Unreachable):
+            journals[name] = one
+        elif len(scope.silent or ()) == len(masters):
+            raise one
+    return past_of_journals(journals, group), notes + silent_in_words(scope, known)
+
+
+def _told(
+    scope: JobScope, address: str, since_ms: int
+) -> Flow[list[Event] | CommandError | Unreachable]:
+    try:
+        return (yield from _lag_events(scope, address, since_ms))
+    except (CommandError, Unreachable) as error:
+        return error
 
 
 def _lag_events(scope: JobScope, address: str, since_ms: int) -> Flow[list[Event]]:

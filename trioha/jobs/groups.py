@@ -7,16 +7,9 @@ from collections.abc import Mapping
 import attrs
 
 from trioha.failover.asking import Answer, Flow
-from trioha.jobs.cluster_map import read_map
-from trioha.jobs.members import (
-    Member,
-    RunningInfo,
-    connections_of,
-    is_offline,
-    read_connections,
-    read_running_infos,
-)
-from trioha.jobs.telling import JobScope, answered, ask_many, no_such, read_each
+from trioha.jobs.cluster_map import read_map, silent_in_words
+from trioha.jobs.members import Member, RunningInfo, read_connections, read_running_infos
+from trioha.jobs.telling import JobScope, ask_many, going_on, no_such, read_each, side_by_side
 from trioha.jobs.topics import Traffic, queues_of, topic_names, traffic
 from trioha.watch.catch_up import catch_up_s
 from trioha.wire import fastjson
@@ -43,6 +36,8 @@ class GroupList:
     """Consumer groups by name."""
 
     groups: list[ListedGroup]
+    silent: list[str]
+    """Brokers that did not answer, and why: what only they know is missing."""
 
 
 @attrs.frozen
@@ -90,6 +85,8 @@ class GroupDetail:
     lag: int
     topics: list[GroupTopic]
     queues: list[GroupQueue]
+    silent: list[str]
+    """Brokers that did not answer, and why: what only they know is missing."""
 
 
 Progress = dict[MessageQueue, tuple[int, int]]
@@ -102,6 +99,7 @@ def group_names(scope: JobScope) -> Flow[list[str]]:
     return [name.removeprefix(RETRY_PREFIX) for name in names if is_retry_topic(name)]
 
 
+@going_on
 def list_groups(scope: JobScope, *, everything: bool = False, broker: str = "") -> Flow[GroupList]:
     """List the groups; with `everything` the system's own too; lag on one broker if named.
 
@@ -122,26 +120,16 @@ def list_groups(scope: JobScope, *, everything: bool = False, broker: str = "") 
                         lags[group] += end - offset
                         topics.setdefault(group, set()).add(queue.topic)
     names = [name for name in sorted(lags) if everything or not _is_system(name)]
-    asks = [
-        scope.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": name})
-        for name in names
-        for address in addresses
-    ]
-    replies = yield from ask_many(asks)
     lines = []
-    for index, name in enumerate(names):
-        mine = replies[index * len(addresses) : (index + 1) * len(addresses)]
-        told = connections_of(
-            answered(address, reply)
-            for address, reply in zip(addresses, mine, strict=True)
-            if not is_offline(reply)
-        )
+    connections = yield from side_by_side(read_connections(scope, one, addresses) for one in names)
+    for name, told in zip(names, connections, strict=True):
         read = {topic for topic in topics.get(name, ()) if not is_retry_topic(topic)}
         read |= {topic for topic in told.subscriptions if not is_retry_topic(topic)}
         lines.append(ListedGroup(name, len(told.members), told.model, sorted(read), lags[name]))
-    return GroupList(lines)
+    return GroupList(lines, silent_in_words(scope, known))
 
 
+@going_on
 def describe_group(scope: JobScope, group: str, *, ask_clients: bool = True) -> Flow[GroupDetail]:
     """Describe one group. With `ask_clients`, its members are asked which queues they hold.
 
@@ -151,14 +139,17 @@ def describe_group(scope: JobScope, group: str, *, ask_clients: bool = True) -> 
     addresses = list(known.readers().values())
     told = yield from read_connections(scope, group, addresses)
     progress = yield from read_progress(scope, group, addresses)
-    for topic in told.subscriptions.keys() - {queue.topic for queue in progress}:
-        # Members that have not committed anything yet.
-        progress |= yield from _progress_in(scope, group, addresses, topic)
+    # Of members that have not committed anything yet.
+    new = told.subscriptions.keys() - {queue.topic for queue in progress}
+    for more in (
+        yield from side_by_side(_progress_in(scope, group, addresses, one) for one in sorted(new))
+    ):
+        progress |= more
     if not told.members and not progress:
         yield from check_group_exists(scope, group, addresses)
     infos: dict[str, RunningInfo] = {}
     if ask_clients and told.members:
-        infos = yield from read_running_infos(scope, group, told.members, addresses[0])
+        infos = yield from read_running_infos(scope, group, told)
     owners = {
         (held.topic, held.broker, held.queue_id): info.client_id
         for info in infos.values()
@@ -167,8 +158,8 @@ def describe_group(scope: JobScope, group: str, *, ask_clients: bool = True) -> 
     names = sorted({queue.topic for queue in progress})
     spans = yield from _time_spans(scope, group, names, addresses)
     begins: dict[tuple[str, str, int], int] = {}
-    for name in names:
-        stats = yield from _begins(scope, name, addresses)
+    each = yield from side_by_side(_begins(scope, name, addresses) for name in names)
+    for name, stats in zip(names, each, strict=True):
         begins |= {(name, *place): begin for place, begin in stats.items()}
     queues = []
     for queue, (end, offset) in sorted(progress.items()):
@@ -186,9 +177,9 @@ def describe_group(scope: JobScope, group: str, *, ask_clients: bool = True) -> 
                 owners.get(place),
             )
         )
-    topics = []
-    for name in names:
-        topics.append((yield from _topic_progress(scope, group, name, queues, addresses)))
+    topics = yield from side_by_side(
+        _topic_progress(scope, group, name, queues, addresses) for name in names
+    )
     return GroupDetail(
         group,
         told.model,
@@ -199,6 +190,7 @@ def describe_group(scope: JobScope, group: str, *, ask_clients: bool = True) -> 
         sum(one.lag for one in queues),
         topics,
         queues,
+        silent_in_words(scope, known),
     )
 
 

@@ -8,7 +8,7 @@ import attrs
 
 from trioha.errors import RemoteProtocolError
 from trioha.failover.asking import Answer, Flow
-from trioha.jobs.telling import Fields, JobScope, NotThere, answered, ask_many, read_one
+from trioha.jobs.telling import Fields, JobScope, NotThere, ask_many, heard_of, read_one
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -40,6 +40,9 @@ class GroupConnections:
     """CONSUME_PASSIVELY (push) or CONSUME_ACTIVELY (pull); empty likewise."""
     subscriptions: dict[str, str]
     """Topic and expression, as the broker heard it last."""
+    seen_at: dict[str, str]
+    """Address of a broker that each client is connected to, by client id: a stock client is
+    connected only to brokers of its topics."""
 
 
 @attrs.frozen
@@ -85,26 +88,12 @@ def read_connections(
     replies = yield from ask_many(
         [scope.ask(one, code, {"consumerGroup": group}) for one in addresses]
     )
-    return connections_of(
-        [
-            answered(address, reply)
-            for address, reply in zip(addresses, replies, strict=True)
-            if not is_offline(reply)
-        ]
-    )
-
-
-def is_offline(reply: object) -> bool:
-    """Return whether a broker says that no member of the group is connected to it."""
-    return isinstance(reply, Answer) and reply.code == ResponseCode.CONSUMER_NOT_ONLINE
-
-
-def connections_of(answers: Iterable[Answer]) -> GroupConnections:
-    """Return what the brokers' answers to 203 say together."""
     members: dict[str, Member] = {}
+    seen_at: dict[str, str] = {}
     subscriptions: dict[str, str] = {}
     model = kind = ""
-    for answer in answers:
+    told = heard_of(scope, addresses, replies, unless=ResponseCode.CONSUMER_NOT_ONLINE)
+    for address, answer in told.items():
         body = object_of(fastjson.loads(answer.body), "connections")
         for value in list_of(body.get("connectionSet"), "connectionSet"):
             one = object_of(value, "connection")
@@ -113,6 +102,7 @@ def connections_of(answers: Iterable[Answer]) -> GroupConnections:
                 text(one, "clientId"), text(one, "clientAddr"), text(one, "language"), version
             )
             members.setdefault(member.client_id, member)
+            seen_at.setdefault(member.client_id, address)
         model = text(body, "messageModel") or model
         kind = text(body, "consumeType") or kind
         table = object_of(body.get("subscriptionTable"), "subscriptions")
@@ -123,6 +113,7 @@ def connections_of(answers: Iterable[Answer]) -> GroupConnections:
         model,
         kind,
         dict(sorted(subscriptions.items())),
+        seen_at,
     )
 
 
@@ -145,15 +136,15 @@ def read_running_info(
 
 
 def read_running_infos(
-    scope: JobScope, group: str, members: Iterable[Member], address: str
+    scope: JobScope, group: str, told: GroupConnections
 ) -> Flow[dict[str, RunningInfo]]:
     """Ask all members at once; those that do not tell are left out. Patience as for one."""
     code = RequestCode.GET_CONSUMER_RUNNING_INFO
-    ids = [one.client_id for one in members]
+    ids = [one.client_id for one in told.members]
     replies = yield from ask_many(
         [
             scope.ask(
-                address,
+                told.seen_at[one],
                 code,
                 {"consumerGroup": group, "clientId": one, "jstackEnable": False},
                 patience_s=CLIENT_PATIENCE_S,

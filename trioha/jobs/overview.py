@@ -8,10 +8,10 @@ import attrs
 
 from trioha.failover.asking import Answer, Ask, Flow, ask_all
 from trioha.jobs.brokers import ListedBroker, list_brokers
-from trioha.jobs.cluster_map import read_map
+from trioha.jobs.cluster_map import read_map, silent_in_words
 from trioha.jobs.groups import list_groups
 from trioha.jobs.namesrvs import ListedNamesrv, list_namesrvs
-from trioha.jobs.telling import ASKED_AT_ONCE_MAX, JobScope, NotThere, ask_many
+from trioha.jobs.telling import ASKED_AT_ONCE_MAX, JobScope, NotThere, ask_many, going_on
 from trioha.jobs.topics import kind_of, topic_names
 from trioha.remoting.channel import Instant
 from trioha.watch.alerts import AlertLevel, judge
@@ -36,6 +36,8 @@ class ClusterDetail:
     brokers: list[ListedBroker]
     topics: int
     groups: int
+    silent: list[str]
+    """Brokers that did not answer, and why: what only they know is missing."""
 
 
 @attrs.frozen
@@ -86,8 +88,11 @@ class ClusterTop:
     brokers: list[ListedBroker]
     topics: list[BusyTopic]
     groups: list[SlowGroup]
+    silent: list[str]
+    """Brokers that did not answer, and why: what only they know is missing."""
 
 
+@going_on
 def describe_cluster(scope: JobScope, *, cluster: str = "") -> Flow[ClusterDetail]:
     """Describe what a cluster is made of. Errors: NotThere when no broker is registered."""
     known = yield from read_map(scope)
@@ -100,7 +105,14 @@ def describe_cluster(scope: JobScope, *, cluster: str = "") -> Flow[ClusterDetai
         name: sorted(held) for name, held in known.clusters.items() if cluster in ("", name)
     }
     count = sum(kind_of(name, known) == "normal" for name in names)
-    return ClusterDetail(clusters, namesrvs.namesrvs, brokers.brokers, count, len(groups.groups))
+    return ClusterDetail(
+        clusters,
+        namesrvs.namesrvs,
+        brokers.brokers,
+        count,
+        len(groups.groups),
+        silent_in_words(scope, known),
+    )
 
 
 def cluster_health(
@@ -167,6 +179,7 @@ def look(
     return ClusterSnapshot.of(collector.raw(instant().wall_ms))
 
 
+@going_on
 def cluster_top(scope: JobScope, *, count: int = 10) -> Flow[ClusterTop]:
     """Return the busiest topics and the groups that lag most. Errors: NotThere, Unreachable."""
     known = yield from read_map(scope)
@@ -195,4 +208,5 @@ def cluster_top(scope: JobScope, *, count: int = 10) -> Flow[ClusterTop]:
         brokers.brokers,
         sorted(busy, key=lambda one: (-one.per_s, -one.day, one.topic))[:count],
         sorted(slow, key=lambda one: (-one.lag, one.group))[:count],
+        silent_in_words(scope, known),
     )

@@ -8,10 +8,11 @@ still be filling its index; the job waits for that before it believes that a key
 
 When the answer to a send does not come, the job looks for the key, for a while. If the broker
 cannot be asked, or does not have it, the outcome of that one message is unknown; the job stops
-there and names it. The next run asks again.
+there and names it. The next run asks again. A send that certainly did not leave is tried again for
+as long; then its broker counts as silent, and all its messages are skipped.
 
-Two operators at once: the job locks the source's queues at the brokers (41) under a group of its
-own. Whoever comes second is told so. A lock ends 60 s after its holder has gone.
+Two operators at once: the job locks the queues of the messages (`queue_locks`). Whoever comes
+second is told so.
 
 The target of a dead letter is its group's retry topic, which that group alone reads: a consumer
 gets it under the name of the topic it came from. Sending to that topic itself would deliver it to
@@ -26,12 +27,12 @@ from datetime import UTC, datetime
 
 import attrs
 
-from trioha.errors import TriohaError
 from trioha.failover.asking import Answer, Failed, Flow, ask_all, pause
-from trioha.jobs.cluster_map import MASTER_ID, find_node, read_map, read_route
+from trioha.jobs.cluster_map import MASTER_ID, ClusterMap, find_node, read_map, read_route
 from trioha.jobs.messages import FoundMessage, key_question, matches
+from trioha.jobs.queue_locks import QueueLocks
 from trioha.jobs.telling import Fields, JobRefused, JobScope, answered, read_one
-from trioha.wire.bodies import LockBatchBody, MessageQueue, decode_kv_table, decode_locked_queues
+from trioha.wire.bodies import MessageQueue, decode_kv_table
 from trioha.wire.codes import Perm, RequestCode, ResponseCode
 from trioha.wire.names import (
     AUTO_CREATE_TOPIC,
@@ -43,13 +44,9 @@ from trioha.wire.names import (
 from trioha.wire.properties import SET_BY_BROKERS, Property, encode_properties
 from trioha.wire.route import TopicRouteData
 
-LOCK_GROUP = "TRIOHA_RESEND"
 SENDER_GROUP = "TRIOHA_RESEND"
 RESENT = "TRIOHA_RESENT"
 """Property of a copy: the broker's id of the message that it is a copy of."""
-_LOCK_RENEW_EVERY = 100
-"""Messages between two renewals at most: locks last 60 s."""
-_LOCK_RENEW_S = 20
 _COMPRESSION_BITS = 0x701
 """Of sysFlag: compressed, and by which method. What zlib compressed is sent inflated."""
 _LOOK_ROUNDS = 20
@@ -107,6 +104,8 @@ class ResendProgress:
     present: int = 0
     skipped: list[str] = attrs.Factory(list)
     unknown: list[str] = attrs.Factory(list)
+    silent: dict[str, str] = attrs.Factory(dict)
+    """Brokers that do not answer, and why: nothing more is sent there."""
 
 
 def target_of(order: ResendOrder, message: FoundMessage) -> str:
@@ -150,34 +149,34 @@ def resend(
         if RESENT not in one.properties or target_of(order, one) != one.record.topic
     ]
     progress = ResendProgress(found=len(messages))
-    queues = sorted(
-        {MessageQueue(one.record.topic, one.broker, one.record.queue_id) for one in messages}
-    )
+    queues = {MessageQueue(one.record.topic, one.broker, one.record.queue_id) for one in messages}
+    # A dry run changes nothing, and so locks nothing.
+    locks = QueueLocks(scope, order.client_id, [] if order.dry_run else sorted(queues))
+    yield from locks.take()
     routes: dict[str, TopicRouteData | None] = {}
-    if not order.dry_run:
-        yield from _lock(scope, order, queues)
     for one in messages:
         if (target := target_of(order, one)) not in routes:
             routes[target] = yield from read_route(scope, target)
-    for home in sorted({_home(routes[target_of(order, one)], one) for one in messages}):
-        yield from _wait_indexed(scope, home)
-    for number, message in enumerate(messages, 1):
+    known = yield from read_map(scope)
+    # A broker that dies from here on is not in later routes, but may have the copy.
+    homes = [_home(routes[target_of(order, one)], one) for one in messages]
+    for home in sorted(set(homes)):
+        yield from _wait_indexed(scope, known, home)
+    for message, home in zip(messages, homes, strict=True):
         target = target_of(order, message)
-        reason = yield from _why_not(scope, routes, order, message, target)
+        reason = yield from _why_not(scope, known, routes, order, message, home)
+        if not reason:
+            reason = yield from _send_once(
+                scope, order, message, target, home, routes, progress, locks
+            )
         if reason:
             progress.skipped.append(f"{message.msg_id}: {reason}")
-        else:
-            yield from _send_once(scope, order, message, target, routes, progress)
         on_progress(progress)
         if progress.unknown:
             break
-        if not order.dry_run:
-            if order.rate_per_s:
-                yield from pause(1 / order.rate_per_s)
-            if number % _renewed_every(order.rate_per_s) == 0:
-                yield from _lock(scope, order, queues)
-    if not order.dry_run:
-        yield from _unlock(scope, order, queues)
+        if order.rate_per_s and not order.dry_run:
+            yield from locks.rest(1 / order.rate_per_s)
+    yield from locks.give_back()
     return ResendResult(
         order.source,
         progress.found,
@@ -190,20 +189,16 @@ def resend(
     )
 
 
-def _renewed_every(rate_per_s: float) -> int:
-    if not rate_per_s:
-        return _LOCK_RENEW_EVERY
-    return max(1, min(_LOCK_RENEW_EVERY, int(rate_per_s * _LOCK_RENEW_S)))
-
-
 def _why_not(
     scope: JobScope,
+    known: ClusterMap,
     routes: dict[str, TopicRouteData | None],
     order: ResendOrder,
     message: FoundMessage,
-    target: str,
+    home: str,
 ) -> Flow[str]:
     """Return why a message cannot be sent; empty if it can."""
+    target = target_of(order, message)
     origin = message.properties.get(Property.RETRY_TOPIC)
     if is_dlq_topic(message.record.topic) and origin and not order.topic:
         if origin not in routes:
@@ -213,7 +208,8 @@ def _why_not(
     if routes[target] is None:
         group = "; has its group been deleted?" if is_retry_topic(target) else ""
         return f"the target {target} does not exist{group}"
-    home = _home(routes[target], message)
+    if message.broker not in known.brokers:
+        return f"{message.broker} is not registered now, and may hold its copy from before"
     if not _writers(routes[target], home):
         return f"{target} takes no messages on {home} now"
     return ""
@@ -224,37 +220,48 @@ def _send_once(
     order: ResendOrder,
     message: FoundMessage,
     target: str,
+    home: str,
     routes: dict[str, TopicRouteData | None],
     progress: ResendProgress,
-) -> Flow[None]:
+    locks: QueueLocks,
+) -> Flow[str]:
+    """Send one copy; return why it is not stored, empty if it is, or if that is not known."""
     key = copy_key(message, target)
-    route = routes[target]
-    assert route is not None, "a message without a target is skipped"
-    home = _home(route, message)
-    is_there = yield from _look(scope, route, home, target, key)
-    if is_there is None:
-        progress.unknown.append(
-            f"{message.msg_id}: {home} does not answer, and may hold its copy from before"
-        )
-        return
-    if is_there:
-        progress.present += 1
-        return
+    if home not in progress.silent:
+        yield from locks.work(2 * scope.patience_s)
+        is_there = yield from _look(scope, routes[target], home, target, key)
+        if is_there:
+            progress.present += 1
+            return ""
+        if is_there is None:
+            progress.silent[home] = f"{home} does not answer, and may hold its copy from before"
+    if home in progress.silent:
+        return progress.silent[home]
     if order.dry_run:
         progress.sent += 1
-        return
-    writers = _writers(route, home)
-    queue, address = writers[progress.sent % len(writers)]
-    reply = (yield from ask_all(scope.ask(address, *_send_request(message, target, queue, key))))[0]
-    if isinstance(reply, Answer) and reply.code in _STORED:
-        progress.sent += 1
-        return
-    if isinstance(reply, Answer):
-        progress.skipped.append(
-            f"{message.msg_id}: {queue.broker_name} refuses it: {reply.remark or reply.code}"
-        )
-        return
-    yield from _find_out(scope, home, target, key, message, reply, routes, progress)
+        return ""
+    reason = ""
+    for _ in range(_LOOK_ROUNDS):
+        writers = _writers(routes[target], home)
+        if writers:
+            queue, address = writers[progress.sent % len(writers)]
+            request = scope.ask(address, *_send_request(message, target, queue, key))
+            (reply,) = yield from ask_all(request)
+            if isinstance(reply, Answer):
+                if reply.code not in _STORED:
+                    return f"{home} refuses it: {reply.remark or reply.code}"
+                progress.sent += 1
+                return ""
+            reason = reply.reason
+            if reply.may_have_happened:
+                yield from _find_out(scope, home, target, key, message, reason, routes, progress)
+                locks.age_s += _LOOK_ROUNDS * (_LOOK_PAUSE_S + 2 * scope.patience_s)
+                return ""
+        # The send certainly did not leave. After a failover another node has the name.
+        yield from locks.rest(_LOOK_PAUSE_S)
+        routes[target] = yield from read_route(scope, target)
+    progress.silent[home] = f"{home} can not be reached: {reason}"
+    return progress.silent[home]
 
 
 def _find_out(
@@ -263,7 +270,7 @@ def _find_out(
     target: str,
     key: str,
     message: FoundMessage,
-    failed: Failed,
+    reason: str,
     routes: dict[str, TopicRouteData | None],
     progress: ResendProgress,
 ) -> Flow[None]:
@@ -271,27 +278,23 @@ def _find_out(
     for _ in range(_LOOK_ROUNDS):
         # After a failover another node has the name.
         route = routes[target] = yield from read_route(scope, target)
-        is_there = None
-        if route is not None:
-            is_there = yield from _look(scope, route, home, target, key)
-        if is_there:
+        if (yield from _look(scope, route, home, target, key)):
             progress.sent += 1
             return
-        # Not there may mean not yet in the index; a send that failed to leave is not there.
-        if is_there is False and not failed.may_have_happened:
-            break
+        # Not there may mean not yet in the index.
         yield from pause(_LOOK_PAUSE_S)
     progress.unknown.append(
         f"{message.msg_id}: it is not known whether its copy {key} in {target} on {home} is"
-        f" stored: {failed.reason}"
+        f" stored: {reason}"
     )
 
 
 def _look(
-    scope: JobScope, route: TopicRouteData, home: str, target: str, key: str
+    scope: JobScope, route: TopicRouteData | None, home: str, target: str, key: str
 ) -> Flow[bool | None]:
     """Return whether the copy is stored; None if its broker does not answer."""
-    nodes = next((one.broker_addrs for one in route.broker_datas if one.broker_name == home), {})
+    datas = [] if route is None else route.broker_datas
+    nodes = next((one.broker_addrs for one in datas if one.broker_name == home), {})
     if not nodes:
         return None
     address = nodes[min(nodes)]
@@ -301,12 +304,11 @@ def _look(
     return bool(matches(address, home, reply, key, True))
 
 
-def _wait_indexed(scope: JobScope, home: str) -> Flow[None]:
+def _wait_indexed(scope: JobScope, known: ClusterMap, home: str) -> Flow[None]:
     """Wait until a broker's index holds all that its log held at the beginning.
 
     Errors: JobRefused when it does not within `_INDEX_S`, Unreachable, CommandError.
     """
-    known = yield from read_map(scope)
     if home not in known.brokers:
         return  # its messages are skipped
     address = find_node(known, home)[1]
@@ -385,48 +387,3 @@ def _send_request(
         "m": False,
     }
     return RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body)
-
-
-def _lock(scope: JobScope, order: ResendOrder, queues: Sequence[MessageQueue]) -> Flow[None]:
-    """Take or renew the locks of the source's queues. Errors: JobRefused."""
-    for broker, address, mine in (yield from _owners(scope, order, queues)):
-        body = LockBatchBody(LOCK_GROUP, order.client_id, mine).encode()
-        reply = (yield from ask_all(scope.ask(address, RequestCode.LOCK_BATCH_MQ, {}, body)))[0]
-        held = decode_locked_queues(answered(address, reply).body)
-        if missing := sorted(set(mine) - set(held)):
-            raise JobRefused(
-                f"another operator resends queue {missing[0].queue_id} of {order.source} at"
-                f" {broker}; wait for the end of that, its lock ends 60 s after it has stopped"
-            )
-
-
-def _unlock(scope: JobScope, order: ResendOrder, queues: Sequence[MessageQueue]) -> Flow[None]:
-    try:
-        owners = yield from _owners(scope, order, queues)
-    except TriohaError:
-        return
-    asks = [
-        scope.ask(
-            address,
-            RequestCode.UNLOCK_BATCH_MQ,
-            {},
-            LockBatchBody(LOCK_GROUP, order.client_id, mine).encode(),
-        )
-        for _, address, mine in owners
-    ]
-    yield from ask_all(*asks)  # a lock that is not given back ends by itself
-
-
-def _owners(
-    scope: JobScope, order: ResendOrder, queues: Sequence[MessageQueue]
-) -> Flow[list[tuple[str, str, list[MessageQueue]]]]:
-    route = yield from read_route(scope, order.source)
-    masters = {
-        one.broker_name: one.broker_addrs[MASTER_ID]
-        for one in (() if route is None else route.broker_datas)
-        if MASTER_ID in one.broker_addrs
-    }
-    names = sorted({one.broker_name for one in queues} & masters.keys())
-    return [
-        (name, masters[name], [one for one in queues if one.broker_name == name]) for name in names
-    ]

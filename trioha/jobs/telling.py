@@ -1,20 +1,27 @@
-"""What a job asks name servers and brokers, and the errors that it raises for what they answer."""
+"""What a job asks name servers and brokers, and the errors that it raises for what they answer.
+
+A node that does not answer ends a job, as a rule: a plan must know all. A job that only reads goes
+on without it (`going_on`): it asks no such node twice, so the node costs its patience once, and its
+result names the node.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import attrs
 
 from trioha.errors import CommandError, OutcomeUnknown, TriohaError, Unreachable
-from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, ask_all
+from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait, ask_all
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue
 from trioha.wire.route import NOT_A_NAME_SERVER
 from trioha.words import what_there_is
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Fields = Mapping[str, ExtValue]
 
 ASKED_AT_ONCE_MAX = 256
@@ -37,6 +44,8 @@ class JobScope:
     """Addresses of its name servers."""
     patience_s: float = 3.0
     """Seconds to wait for each answer."""
+    silent: dict[str, str] | None = attrs.field(default=None, eq=False)
+    """Why each node has not answered, by address; None: the first of them ends the job."""
 
     def ask(
         self,
@@ -50,6 +59,71 @@ class JobScope:
         """Return one request to one node."""
         seconds = self.patience_s if patience_s is None else patience_s
         return Ask(address, code, body, seconds, ext_fields or {})
+
+
+def going_on(
+    job: Callable[Concatenate[JobScope, P], Flow[T]],
+) -> Callable[Concatenate[JobScope, P], Flow[T]]:
+    """Let a job that changes nothing go on without the nodes that do not answer."""
+
+    @wraps(job)
+    def go_on(scope: JobScope, /, *args: P.args, **kwargs: P.kwargs) -> Flow[T]:
+        if scope.silent is not None:  # part of a job that goes on
+            return (yield from job(scope, *args, **kwargs))
+        silent: dict[str, str] = {}
+        flow = job(attrs.evolve(scope, silent=silent), *args, **kwargs)
+        return (yield from _ask_once(flow, silent))
+
+    return go_on
+
+
+def _ask_once(flow: Flow[T], silent: dict[str, str]) -> Flow[T]:
+    """Ask what the flow asks, but no node that has not answered before; note each in `silent`."""
+    replies: list[Reply] | None = None
+    while True:
+        try:
+            effect = next(flow) if replies is None else flow.send(replies)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if isinstance(effect, Wait):
+            replies = yield effect
+            continue
+        asks = [one for one in effect if one.address not in silent]
+        heard = iter((yield tuple(asks)) if asks else [])
+        replies = [
+            Failed(silent[one.address], may_have_happened=False)
+            if one.address in silent
+            else next(heard)
+            for one in effect
+        ]
+        silent |= {
+            one.address: reply.reason
+            for one, reply in zip(effect, replies, strict=True)
+            if isinstance(reply, Failed)
+        }
+
+
+def side_by_side(flows: Iterable[Flow[T]]) -> Flow[list[T]]:
+    """Run flows that ask and never wait: all their requests of a step go out at once."""
+    running = dict(enumerate(flows))
+    results: dict[int, T] = {}
+    replies: dict[int, list[Reply] | None] = dict.fromkeys(running)
+    while running:
+        asks: dict[int, tuple[Ask, ...]] = {}
+        for index, flow in list(running.items()):
+            heard = replies[index]
+            try:
+                effect = next(flow) if heard is None else flow.send(heard)
+            except StopIteration as end:
+                results[index] = end.value
+                del running[index]
+                continue
+            assert not isinstance(effect, Wait), "a flow that waits keeps the others waiting"
+            asks[index] = effect
+        every = iter((yield from ask_many([one for some in asks.values() for one in some])))
+        replies = {index: [next(every) for _ in some] for index, some in asks.items()}
+    return [results[index] for index in sorted(results)]
 
 
 def ask_namesrv(
@@ -144,10 +218,34 @@ def read_each(
     code: RequestCode,
     ext_fields: Fields | None = None,
 ) -> Flow[dict[str, Answer]]:
-    """Ask every node the same, at once. Errors: of the first that does not answer or says no."""
+    """Ask every node the same, at once; return the answers by address.
+
+    Errors: of the first that says no or does not answer; where the job goes on, Unreachable when
+    none does.
+    """
     replies = yield from ask_many([scope.ask(one, code, ext_fields) for one in addresses])
-    pairs = zip(addresses, replies, strict=True)
-    return {address: answered(address, reply) for address, reply in pairs}
+    return heard_of(scope, addresses, replies)
+
+
+def heard_of(
+    scope: JobScope,
+    addresses: Sequence[str],
+    replies: Sequence[Reply],
+    *,
+    unless: ResponseCode | None = None,
+) -> dict[str, Answer]:
+    """Return the answers among the nodes' replies, by address; those with a code are left out.
+
+    Errors: as `read_each`.
+    """
+    pairs = list(zip(addresses, replies, strict=True))
+    some = [(one, reply) for one, reply in pairs if isinstance(reply, Answer)]
+    heard = some if scope.silent is not None and some else pairs
+    return {
+        address: answered(address, reply)
+        for address, reply in heard
+        if not (isinstance(reply, Answer) and reply.code == unless)
+    }
 
 
 def answered(address: str, reply: Reply) -> Answer:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from trioha.failover.asking import Answer, Flow
-from trioha.jobs.cluster_map import ClusterMap, read_map, read_route
+from trioha.jobs.cluster_map import ClusterMap, read_map, read_route, silent_in_words
 from trioha.jobs.permissions import perm_in_words
 from trioha.jobs.telling import (
     JobRefused,
@@ -15,8 +15,11 @@ from trioha.jobs.telling import (
     answered,
     ask_many,
     ask_namesrv,
+    going_on,
+    heard_of,
     no_such,
     read_each,
+    side_by_side,
 )
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue, decode_kv_table, decode_topic_list
@@ -99,6 +102,8 @@ class TopicDetail:
     groups: list[str]
     """Groups that read the topic now or have read it once."""
     queues: list[TopicQueue]
+    silent: list[str]
+    """Brokers that did not answer, and why: what only they know is missing."""
 
 
 @attrs.frozen
@@ -108,6 +113,8 @@ class TopicStats:
     name: str
     puts: Traffic | None
     groups: dict[str, Traffic | None]
+    silent: list[str]
+    """Brokers that did not answer, and why: what only they know is missing."""
 
 
 def kind_of(topic: str, known: ClusterMap | None = None) -> str:
@@ -155,6 +162,7 @@ def list_topics(scope: JobScope, *, everything: bool = False) -> Flow[TopicList]
     return TopicList(lines)
 
 
+@going_on
 def describe_topic(scope: JobScope, topic: str) -> Flow[TopicDetail]:
     """Describe one topic. Errors: NotThere, Unreachable, CommandError."""
     route = yield from existing_route(scope, topic)
@@ -181,18 +189,23 @@ def describe_topic(scope: JobScope, topic: str) -> Flow[TopicDetail]:
         puts,
         groups,
         queues,
+        silent_in_words(scope, known),
     )
 
 
+@going_on
 def topic_stats(scope: JobScope, topic: str) -> Flow[TopicStats]:
     """Return the traffic of a topic. Errors: NotThere, Unreachable, CommandError."""
     route = yield from existing_route(scope, topic)
     addresses = list(addresses_of(route).values())
     puts = yield from traffic(scope, addresses, "TOPIC_PUT_NUMS", topic)
-    groups: dict[str, Traffic | None] = {}
-    for group in (yield from groups_reading(scope, topic, addresses)):
-        groups[group] = yield from traffic(scope, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
-    return TopicStats(topic, puts, groups)
+    groups = yield from groups_reading(scope, topic, addresses)
+    taken = yield from side_by_side(
+        traffic(scope, addresses, "GROUP_GET_NUMS", f"{topic}@{group}") for group in groups
+    )
+    known = yield from read_map(scope)
+    by_group = dict(zip(groups, taken, strict=True))
+    return TopicStats(topic, puts, by_group, silent_in_words(scope, known))
 
 
 def existing_route(scope: JobScope, topic: str) -> Flow[TopicRouteData]:
@@ -223,17 +236,14 @@ def topic_queues(
     code = RequestCode.GET_TOPIC_STATS_INFO
     nodes = list(addresses.items())
     replies = yield from ask_many([scope.ask(one, code, {"topic": topic}) for _, one in nodes])
-    answers = []
-    for (name, address), reply in zip(nodes, replies, strict=True):
-        if isinstance(reply, Answer) and reply.code == ResponseCode.TOPIC_NOT_EXIST:
-            if half_deleted:
-                continue
+    gone = ResponseCode.TOPIC_NOT_EXIST
+    for (name, _), reply in zip(nodes, replies, strict=True):
+        if isinstance(reply, Answer) and reply.code == gone and not half_deleted:
             raise JobRefused(
                 f"{topic} is being deleted: {name} has it no more, and the name server still names"
                 " it; if that lasts, delete it again"
             )
-        answers.append(answered(address, reply))
-    return queues_of(answers)
+    return queues_of(heard_of(scope, list(addresses.values()), replies, unless=gone).values())
 
 
 def queues_of(answers: Iterable[Answer]) -> list[TopicQueue]:

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from trioha.analysis.arrow_batches import MS_END, MS_FIRST
+from trioha.analysis.log_source import is_remote
 from trioha.analysis.scan import ScanFilter
 from trioha.analysis.schema import AnalysisError, ColumnType, TableSchema
 from trioha.analysis.store_files import SPLIT_BYTES
@@ -147,8 +148,10 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
         raise AnalysisError("no store is named: give load() its directory, several or a pattern")
     found: list[str] = []
     for path in given:
-        path = path.removeprefix("file://")
-        matches = sorted(glob(path)) if has_magic(path) and not Path(path).exists() else [path]
+        if path.startswith("file:"):  # Hadoop says file:/data, others file:///data
+            path = "/" + path.removeprefix("file:").lstrip("/")
+        is_pattern = has_magic(path) and not is_remote(path) and not Path(path).exists()
+        matches = sorted(glob(path)) if is_pattern else [path]
         if not matches:
             raise AnalysisError(f"nothing matches {path}")
         found += [match for match in matches if match not in found]

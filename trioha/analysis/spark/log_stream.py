@@ -12,7 +12,6 @@ fails with a sentence, or with `failOnDataLoss` false goes on at the first recor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -47,7 +46,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], table: TableSchema, schema: pa.Schema) -> None:
         self._options = read_options(options)
         self._paths = [place for path in self._options.paths for place in _places(path)]
-        self._starting = options.get("startingOffsets", "earliest").strip()
         self._bytes_max = size_option(options, "maxBytesPerTrigger", 0)
         self._fails_on_loss = options.get("failOnDataLoss", "true").strip().lower() != "false"
         self._table = table
@@ -56,19 +54,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
 
     def initialOffset(self) -> Offsets:
-        match self._starting:
-            case "earliest":
-                return {path: self._first(path) for path in self._paths}
-            case "latest":
-                return {path: self._end(path, NOTHING_YET) for path in self._paths}
-        try:
-            given = json.loads(self._starting)
-            return {path: int(given[path]) for path in self._paths}
-        except (ValueError, TypeError, KeyError):
-            raise AnalysisError(
-                f"option startingOffsets: {self._starting!r} is neither earliest nor latest nor "
-                'a JSON object with the offset of every store, like {"/data/store-a": 0}'
-            ) from None
+        return {path: self._first(path) for path in self._paths}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxBytes(self._bytes_max) if self._bytes_max else ReadAllAvailable()
@@ -118,8 +104,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield to_arrow(batch, self._table, self._schema)
 
     def _first(self, path: str) -> int:
+        starting = self._options.starting
+        if starting.offsets is not None:
+            return starting.of(starting.offsets, path)
         store = _opened(path)
-        return store.segments[0].from_offset if store and store.segments else NOTHING_YET
+        offset = None if store is None else starting.offset_in(store)
+        return NOTHING_YET if offset is None else offset
 
     def _end(self, path: str, start: int) -> int:
         """End of the last complete record; `start` when nothing is behind it."""

@@ -36,10 +36,12 @@ from trioha.analysis.journal_rows import (
     read_file,
     sized_journal_files,
 )
-from trioha.analysis.scan import Detail, plan_splits, scan_split
+from trioha.analysis.scan import Detail, ScanFilter, plan_splits, scan_split
 from trioha.analysis.schema import AnalysisError, TableSchema
 from trioha.analysis.spark.log_stream import LogStreamReader
+from trioha.analysis.spark.places import EARLIEST, ENDING, LATEST
 from trioha.analysis.spark.read_options import (
+    BY_OFFSET,
     BY_TIME,
     BY_TOPIC,
     FOLLOWING,
@@ -241,11 +243,11 @@ class CommitLogSource(_Source):
     format_name = "rocketmq_commitlog"
     table = tables.COMMITLOG
     reader_class = _LogReader
-    known = (*READING, *BY_TOPIC, *BY_TIME)
+    known = (*READING, *BY_TOPIC, *BY_TIME, *BY_OFFSET)
     following = FOLLOWING
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        known = (*self.known, *self.following)
+        known = (*(name for name in self.known if name not in ENDING), *self.following)
         check_names(self.options, known, f"a stream of {self.format_name}")
         return LogStreamReader(self.options, self.table, arrow_schema(schema))
 
@@ -263,7 +265,7 @@ class CommitLogCorruptSource(_Source):
     format_name = "rocketmq_commitlog_corrupt"
     table = tables.COMMITLOG_CORRUPT
     reader_class = _LogCorruptReader
-    known = (*READING, "topic", *BY_TIME)
+    known = (*READING, "topic", *BY_TIME, *BY_OFFSET)
 
 
 class ConsumeQueueSource(_Source):
@@ -308,8 +310,21 @@ def _log_pieces(options: ReadOptions) -> list[tuple[LogSplit, int]]:
     return [
         (split, split.end - split.begin)
         for store in stores
-        for split in plan_splits(store, options.filters, options.task_bytes(total))
+        for split in plan_splits(store, _within(store, options), options.task_bytes(total))
     ]
+
+
+def _within(store: StoreFiles, options: ReadOptions) -> ScanFilter:
+    """The filters and, for planning, the offsets between which this store is read."""
+    starting, ending, filters = options.starting, options.ending, options.filters
+    if starting.word == LATEST or ending.word == EARLIEST:
+        raise AnalysisError("a read cannot start at latest or end at earliest: nothing is between")
+    if not starting.word and (begin := starting.offset_in(store)) is not None:
+        filters = attrs.evolve(filters, phy_offset_from=max(begin, filters.phy_offset_from or 0))
+    if not ending.word and (end := ending.offset_in(store)) is not None:
+        limit = end if filters.phy_offset_to is None else min(end, filters.phy_offset_to)
+        filters = attrs.evolve(filters, phy_offset_to=limit)
+    return filters
 
 
 def _stores(options: ReadOptions) -> list[StoreFiles]:

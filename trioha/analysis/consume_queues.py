@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from trioha.analysis.log_source import FileSource
+from trioha.analysis.log_source import open_source
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import QueueFiles
 from trioha.store.consume_queue import ENTRY, PADDING_SIZE
@@ -38,7 +38,7 @@ def scan_queue(queue: QueueFiles) -> Iterator[QueueBatch]:
     """
     for file_offset, path in queue.files:
         try:
-            with FileSource(path) as source:
+            with open_source(path) as source:
                 data_end = source.data_end()
                 for position in range(0, data_end, _BATCH_ENTRIES * ENTRY.size):
                     data = source.read(position, _BATCH_ENTRIES * ENTRY.size)

@@ -16,6 +16,7 @@ from trioha.analysis.journal_rows import (
     read_file,
 )
 from trioha.analysis.log_end import held_bytes
+from trioha.analysis.log_source import is_remote
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import StoreFiles, open_store
 
@@ -80,6 +81,11 @@ def open_inputs(
     doubled = [path for path in stores if stores.count(path) > 1]
     if doubled:
         raise AnalysisError(f"{doubled[0]} is given twice; name each store once")
+    if remote := [path for path in (*stores, *journals) if is_remote(path)]:
+        raise AnalysisError(
+            f"{remote[0]} is no local directory: mount it, or read it in Spark with "
+            'spark.read.format("rocketmq_commitlog")'
+        )
     opened = [open_store(path) for path in stores]
     found: dict[Path, Path] = {}
     for given in journals:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import attrs
 
-from trioha.analysis.schema import AnalysisError
+from trioha.analysis.log_source import is_remote, open_source
+from trioha.analysis.schema import AnalysisError, NothingHere
 from trioha.journal import EVENTS
-from trioha.journal.file import Damage, journal_files, read_journal_file
+from trioha.journal.file import Damage, journal_files, parse_journal_file
+
+_NAME = r"\d+\.journal"
 
 
 @attrs.frozen
@@ -36,10 +39,26 @@ class JournalCorruptRow:
     reason: str
 
 
+def sized_journal_files(path: str) -> list[tuple[str, int]]:
+    """Paths and sizes of `journal_files_of`, also of a journal in other storage.
+
+    Errors: AnalysisError, NothingHere when there is none.
+    """
+    if not is_remote(path):
+        return [(str(file), file.stat().st_size) for file in journal_files_of(path)]
+    from trioha.analysis.remote import RemoteDirectory
+
+    directory = RemoteDirectory(path)
+    files = directory.matching("", _NAME) or directory.matching("journal", _NAME)
+    if not files:
+        raise _no_journal(path)
+    return files
+
+
 def journal_files_of(path: str | Path) -> list[Path]:
     """Files of a journal directory, or of the one inside a store, oldest first.
 
-    Errors: AnalysisError when there is none.
+    Errors: AnalysisError, NothingHere when there is none.
     """
     directory = Path(path)
     if not directory.exists():
@@ -51,11 +70,15 @@ def journal_files_of(path: str | Path) -> list[Path]:
     except OSError as error:
         raise AnalysisError(f"cannot read {directory}: {error.strerror}") from None
     if not files:
-        raise AnalysisError(f"{directory} holds no journal: no files named like N.journal")
+        raise _no_journal(directory)
     return files
 
 
-def read_file(path: Path) -> Iterator[JournalRow | JournalCorruptRow]:
+def _no_journal(directory: object) -> NothingHere:
+    return NothingHere(f"{directory} holds no journal: no files named like N.journal")
+
+
+def read_file(path: Path | str) -> Iterator[JournalRow | JournalCorruptRow]:
     """Events of one file in order, and the damaged stretches between them.
 
     A file that is rotated away meanwhile has no rows.
@@ -64,7 +87,8 @@ def read_file(path: Path) -> Iterator[JournalRow | JournalCorruptRow]:
     """
     source = str(path)
     try:
-        head, items = read_journal_file(path)
+        with open_source(source) as file:
+            head, items = parse_journal_file(Path(path), file.read(0, file.size))
     except FileNotFoundError:
         return
     except OSError as error:

@@ -178,7 +178,7 @@ class LocalEngine:
         size, group = 0, []
         for queue in queues:
             group.append(queue)
-            size += sum(os.stat(path).st_size for _, path in queue.files)
+            size += queue.bytes
             if size >= SPLIT_BYTES or queue is queues[-1]:
                 tasks.append(ConsumeQueueTask(str(directory.absolute()), len(tasks), group, size))
                 size, group = 0, []

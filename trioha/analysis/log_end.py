@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from trioha.analysis.log_source import FileSource
+from trioha.analysis.log_source import open_source
 from trioha.analysis.log_walk import LogWalk, Sound
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import Segment, StoreFiles
@@ -36,7 +36,7 @@ class LogEnd:
         position = self.offset - segment.from_offset
         begin = position if 0 <= position <= segment.data_end else 0
         try:
-            with FileSource(segment.path) as source:
+            with open_source(segment.path) as source:
                 walk = LogWalk(source, segment.from_offset, is_dledger=segment.is_dledger)
                 end = _end(walk, begin, segment.data_end)
         except FileNotFoundError:

@@ -26,6 +26,34 @@ class LogSource(Protocol):
         """First place of `needle` within begin..end, or -1."""
 
 
+class OpenSource(LogSource, Protocol):
+    """One that is closed when its block is left."""
+
+    def data_end(self) -> int:
+        """Position behind which the file is a hole, as far as the storage tells."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path has a scheme, so that Arrow reads it."""
+    return "://" in path
+
+
+def open_source(path: str) -> OpenSource:
+    """A file on disk or in other storage.
+
+    Errors: OSError.
+    """
+    if not is_remote(path):
+        return FileSource(path)
+    from trioha.analysis.remote import RemoteSource, located
+
+    return RemoteSource(*located(path))
+
+
 class FileSource:
     """A segment on disk.
 

@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from trioha.analysis.log_source import FileSource, LogSource
+from trioha.analysis.log_source import LogSource, open_source
 from trioha.analysis.log_walk import ENTRY_SIZE, LogWalk, Sound, Unsound
 from trioha.analysis.plain_records import PlainReader
 from trioha.analysis.row_batch import Contents, as_ipv4
@@ -100,7 +100,7 @@ def scan_split(
         return
     path = split.segment.path
     try:
-        with FileSource(path) as source:
+        with open_source(path) as source:
             yield from scan_source(source, cut, columns=columns, filters=filters)
     except FileNotFoundError:
         row = CorruptRow(
@@ -357,7 +357,7 @@ def _cut(split: LogSplit, filters: ScanFilter) -> LogSplit | None:
 def _first_store_ms(split: LogSplit) -> int | None:
     segment = split.segment
     try:
-        with FileSource(segment.path) as source:
+        with open_source(segment.path) as source:
             walk = LogWalk(source, segment.from_offset, is_dledger=segment.is_dledger)
             position = walk.find(split.begin, split.end)
             record = None if position < 0 else walk.sound(position)

@@ -18,6 +18,10 @@ class AnalysisError(TriohaError):
     """What is to be analysed cannot be: the text names it and the cure."""
 
 
+class NothingHere(AnalysisError):
+    """A directory is none of what was asked for. It may hold such directories."""
+
+
 class ColumnType(Enum):
     """A column's type, by its Spark SQL name."""
 

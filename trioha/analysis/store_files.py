@@ -9,15 +9,18 @@ Nothing is locked, created or mapped: a broker may append, roll and delete meanw
 
 from __future__ import annotations
 
-import os
+import logging
+import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 
-from trioha.analysis.log_source import FileSource
-from trioha.analysis.schema import AnalysisError
+from trioha.analysis.log_source import is_remote, open_source
+from trioha.analysis.schema import AnalysisError, NothingHere
 from trioha.errors import RemoteProtocolError, StoreError
 from trioha.ha.epochs import EpochHistory
 from trioha.ha.mastership import FILE_NAME as EPOCHS
@@ -34,6 +37,12 @@ _MAGIC_BYTES = MAGIC.to_bytes(4, "big")
 _ENTRY_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (1, 2, 3))
 _PROBE_BYTES = 4096
 _GROUP_SEPARATOR = "@"
+_LOG = "commitlog"
+_LOGS = r"commitlog|dledger-[^/]+/data"
+_QUEUE = r"consumequeue/([^/]+)/(\d+)"
+_NUMBERED = rf"\d{{{NAME_DIGITS}}}"
+_LOGGER = logging.getLogger(__name__)
+_Opened = TypeVar("_Opened")
 
 
 @attrs.frozen
@@ -62,7 +71,7 @@ class Segment:
 
     @property
     def name(self) -> str:
-        return os.path.basename(self.path)
+        return f"{self.from_offset:0{NAME_DIGITS}d}"
 
 
 @attrs.frozen
@@ -88,6 +97,8 @@ class QueueFiles:
     topic: str
     queue_id: int
     files: tuple[tuple[int, str], ...]
+    bytes: int
+    """Of all files."""
 
 
 @attrs.define(eq=False)
@@ -103,6 +114,8 @@ class StoreFiles:
     """Missing segments between those that are there. `scan_split` reports them as well."""
     is_closed: bool
     """Closed in order, as far as the file `abort` tells; False when it is in use or crashed."""
+    remote_queues: list[QueueFiles] = attrs.field(factory=list)
+    """Of a store in other storage, which is listed once."""
 
     @property
     def data_bytes(self) -> int:
@@ -130,13 +143,13 @@ class StoreFiles:
 
         Errors: AnalysisError when they cannot be read.
         """
-        queues = []
+        queues = list(self.remote_queues)
         if self.root is not None:
             for topic in _directories(self.root / "consumequeue"):
                 for queue in _directories(topic):
                     if queue.name.isdecimal():
-                        files = tuple((int(path.name), str(path)) for path in _numbered(queue))
-                        queues.append(QueueFiles(self.label, topic.name, int(queue.name), files))
+                        sizes = [(str(path), path.stat().st_size) for path in _numbered(queue)]
+                        queues.append(_queue(self.label, topic.name, queue.name, sizes))
         return sorted(queues, key=lambda queue: (queue.topic, queue.queue_id))
 
     def consumer_offsets(self) -> dict[tuple[str, str], dict[int, int]]:
@@ -198,16 +211,110 @@ class StoreFiles:
 def open_store(path: str | Path) -> StoreFiles:
     """The store at `path`: a broker's storePathRootDir, or only a directory of segments.
 
-    Errors: AnalysisError when it is not a store or cannot be read.
+    Of a store in other storage (``s3a://backup/broker-a``) log and consume queues are read.
+
+    Errors: AnalysisError when it is not a store or cannot be read, NothingHere when it may hold
+    stores.
     """
-    directory = Path(path)
     label = str(path)
+    if is_remote(label):
+        return _open_remote(label)
     try:
-        root, logs = _logs(directory)
-        segments = [segment for log in logs for segment in _segments(log)]
+        root, logs = _logs(Path(path))
+        segments = [
+            segment
+            for log in logs
+            for segment in _segments(map(str, _numbered(log)), log.parent.name)
+        ]
+        is_closed = root is not None and not (root / "abort").exists()
+        return _opened(label, root, segments, is_closed=is_closed)
     except OSError as error:
-        where = error.filename or directory
+        where = error.filename or path
         raise AnalysisError(f"cannot read {where}: {error.strerror}") from None
+
+
+def open_stores(path: str | Path) -> list[StoreFiles]:
+    """The store at `path`, or the stores in that directory.
+
+    What else is in the directory is named in a warning.
+
+    Errors: AnalysisError when there is none.
+    """
+    return open_within(str(path), open_store)
+
+
+def open_within(path: str, open_one: Callable[[str], _Opened]) -> list[_Opened]:
+    """What is opened at `path`, or in the directories right below.
+
+    Errors: what `open_one` raises; NothingHere of `path` if nothing below can be opened either.
+    """
+    try:
+        return [open_one(path)]
+    except NothingHere as error:
+        found, lacking = [], []
+        for child in _children(path):
+            try:
+                found.append(open_one(child))
+            except NothingHere:
+                lacking.append(child)
+        if not found:
+            raise error
+        if lacking:
+            _LOGGER.warning("passed over in %s: %s", path, ", ".join(lacking))
+        return found
+
+
+def _children(path: str) -> list[str]:
+    if is_remote(path):
+        from trioha.analysis.remote import RemoteDirectory
+
+        return RemoteDirectory(path).children()
+    return [str(child) for child in _directories(Path(path))]
+
+
+def _open_remote(path: str) -> StoreFiles:
+    from trioha.analysis.remote import RemoteDirectory
+
+    directory = RemoteDirectory(path)
+    logs = [name for name in sorted(directory.files) if re.fullmatch(_LOGS, name)]
+    ledgers = [name for name in logs if name != _LOG]
+    if len(ledgers) > 1:
+        raise _too_many(path, [name.partition("/")[0] for name in ledgers])
+    is_root = bool(logs)
+    try:
+        segments = [
+            segment
+            for log in logs or [""]
+            for segment in _segments(
+                (file for file, _ in directory.matching(log, _NUMBERED)), log.partition("/")[0]
+            )
+        ]
+        if not (segments or is_root):
+            raise _no_store(path)
+        is_closed = is_root and "abort" not in directory.files[""]
+        store = _opened(path, None, segments, is_closed=is_closed)
+    except OSError as error:
+        raise AnalysisError(f"cannot read {path}: {error.strerror}") from None
+    for name in sorted(directory.files):
+        if queue := re.fullmatch(_QUEUE, name):
+            sizes = directory.matching(name, _NUMBERED)
+            store.remote_queues.append(_queue(path, queue[1], queue[2], sizes))
+    return store
+
+
+def _queue(label: str, topic: str, number: str, sizes: Sequence[tuple[str, int]]) -> QueueFiles:
+    files = tuple((number_of(path), path) for path, _ in sizes)
+    return QueueFiles(label, topic, int(number), files, sum(size for _, size in sizes))
+
+
+def number_of(path: str) -> int:
+    """The number in the name of a file of segments, queues or journals."""
+    return int(path.partition("?")[0].rpartition("/")[2].partition(".")[0])
+
+
+def _opened(
+    label: str, root: Path | None, segments: list[Segment], *, is_closed: bool
+) -> StoreFiles:
     segments.sort(key=lambda segment: segment.from_offset)
     sizes = Counter(segment.size for segment in segments)
     gaps = _gaps(label, segments, sizes.most_common(1)[0][0] if sizes else 0)
@@ -217,7 +324,7 @@ def open_store(path: str | Path) -> StoreFiles:
         segments[-1] = attrs.evolve(segments[-1], is_tail=True)
         end = segments[-1].from_offset
         gaps = [gap for gap in gaps if gap.phy_offset < end]
-    is_closed = root is not None and bool(segments) and not (root / "abort").exists()
+    is_closed = is_closed and bool(segments)
     return StoreFiles(label, root, segments, gaps if segments else [], is_closed)
 
 
@@ -243,36 +350,43 @@ def _logs(directory: Path) -> tuple[Path | None, list[Path]]:
     ledgers = [ledger / "data" for ledger in sorted(directory.glob("dledger-*"))]
     ledgers = [data for data in ledgers if data.is_dir()]
     if len(ledgers) > 1:
-        names = ", ".join(data.parent.name for data in ledgers)
-        raise AnalysisError(f"{directory} holds the logs of several nodes: {names}; name one")
+        raise _too_many(str(directory), [data.parent.name for data in ledgers])
     if plain.is_dir() or ledgers:
         return directory, ([plain] if plain.is_dir() else []) + ledgers
     if directory.name.startswith("dledger-") and (directory / "data").is_dir():
         return None, [directory / "data"]
     if not any(_numbered(directory)) and directory.name != "commitlog":
-        raise AnalysisError(
-            f"{directory} is not a store: it has no commitlog/, no dledger-*/data/ and no files "
-            "named like segments; name a broker's storePathRootDir"
-        )
+        raise _no_store(str(directory))
     root = directory.parent
     is_store = directory.name == "commitlog" and (root / "consumequeue").is_dir()
     return root if is_store else None, [directory]
 
 
-def _segments(directory: Path) -> list[Segment]:
+def _too_many(path: str, names: Iterable[str]) -> AnalysisError:
+    return AnalysisError(f"{path} holds the logs of several nodes: {', '.join(names)}; name one")
+
+
+def _no_store(path: str) -> NothingHere:
+    return NothingHere(
+        f"{path} is not a store: it has no commitlog/, no dledger-*/data/ and no files "
+        "named like segments; name a broker's storePathRootDir"
+    )
+
+
+def _segments(paths: Iterable[str], parent: str) -> list[Segment]:
     files = []
-    for path in _numbered(directory):
+    for path in paths:
         try:
-            with FileSource(str(path)) as source:
+            with open_source(path) as source:
                 files.append((path, source.size, source.data_end(), source.read(0, _PROBE_BYTES)))
         except FileNotFoundError:
             continue  # deleted meanwhile
     dialects = Counter(dialect_of(head) for *_, head in files)
     is_dledger = dialects[True] > dialects[False] or (
-        not dialects[False] and directory.parent.name.startswith("dledger-")
+        not dialects[False] and parent.startswith("dledger-")
     )
     return [
-        Segment(str(path), int(path.name), size, data_end, is_dledger)
+        Segment(path, number_of(path), size, data_end, is_dledger)
         for path, size, data_end, _ in files
         if size
     ]
@@ -280,7 +394,7 @@ def _segments(directory: Path) -> list[Segment]:
 
 def _is_blank(segment: Segment) -> bool:
     """Whether a file holds nothing yet. Zeros before a record are damage, not nothing."""
-    with FileSource(segment.path) as source:
+    with open_source(segment.path) as source:
         if any(source.read(0, _PROBE_BYTES)):
             return False
         return source.find(_MAGIC_BYTES, 0, segment.data_end) < 0

@@ -255,7 +255,13 @@ def read_journal_file(path: Path) -> tuple[Mapping[str, Any], Iterator[Event | D
 
     Errors: OSError when it cannot be read.
     """
-    data = path.read_bytes()
+    return parse_journal_file(path, path.read_bytes())
+
+
+def parse_journal_file(
+    path: Path, data: bytes
+) -> tuple[Mapping[str, Any], Iterator[Event | Damage]]:
+    """The same of bytes that were read elsewhere."""
     head = payload_at(data, len(MAGIC)) if data.startswith(MAGIC) else None
     writer: object = None
     if head is not None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import queue
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,3 +197,40 @@ def test_a_query_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path
     for count in (30, 31, 80):
         grow(log, tmp_path / "store" / "commitlog", log.records[count - 1].end)
         assert run() == [record.phy_offset for record in log.records[:count]]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_a_listener_tells_bytes_and_seconds_behind(spark: SparkSession, tmp_path: Path) -> None:
+    from trioha.analysis.spark.progress import LagListener, StoreLag
+
+    register(spark)
+    log = make_log([LogMessage(store_ms=1000 * n) for n in range(40)])
+    log.write(tmp_path / "store" / "commitlog")
+    told: queue.SimpleQueue[StoreLag] = queue.SimpleQueue()
+    listener = LagListener(told.put, now=lambda: 100.0)
+    spark.streams.addListener(listener)
+    try:
+        query = (
+            spark.readStream.format("rocketmq_commitlog")
+            .option("maxBytesPerTrigger", "1k")
+            .load(str(tmp_path / "store"))
+            .writeStream.format("noop")
+            .queryName("behind")
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(120)
+        lags = [told.get(timeout=60)]
+        while lags[-1].bytes_behind:
+            lags.append(told.get(timeout=60))
+    finally:
+        spark.streams.removeListener(listener)
+    assert len(lags) > 3
+    assert {(lag.query, lag.store) for lag in lags} == {("behind", str(tmp_path / "store"))}
+    for lag in lags[:-1]:
+        end = log.end - lag.bytes_behind
+        lacking = [record.message.store_ms for record in log.records if record.begin >= end]
+        assert lag.seconds_behind == 100 - lacking[0] / 1000
+    assert lags[-1].seconds_behind == 0

@@ -38,11 +38,15 @@ def test_options_of_streams_are_none_of_reads() -> None:
 
     from trioha.analysis.spark.sources import CommitLogSource
 
-    source = CommitLogSource({"path": "/data", "startingOffsets": "latest"})
+    source = CommitLogSource({"path": "/data", "failOnDataLoss": "false"})
     assert source.schema()
-    with pytest.raises(AnalysisError, match="a read of rocketmq_commitlog has no option starting"):
+    with pytest.raises(AnalysisError, match="a read of rocketmq_commitlog has no option failOn"):
         source.reader(StructType([]))
     source.streamReader(StructType([]))
+    source = CommitLogSource({"path": "/data", "endingTimestamp": "5"})
+    source.reader(StructType([]))
+    with pytest.raises(AnalysisError, match="a stream of rocketmq_commitlog has no option ending"):
+        source.streamReader(StructType([]))
 
 
 @pytest.mark.parametrize(

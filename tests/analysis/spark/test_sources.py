@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.peers.object_store import object_store, upload
 from support.stores.logs import LogMessage, make_log
 from support.suite.archives import unpack
 
@@ -199,6 +201,8 @@ def test_several_stores_come_by_list_and_by_pattern(session: SparkSession, tmp_p
     for frame in (
         reader.load(f"{tmp_path}/*"),
         reader.load([f"{tmp_path}/a", f"file://{tmp_path}/b"]),
+        reader.load([f"file:{tmp_path}/a", f"file:{tmp_path}/b"]),  # as Spark itself prints it
+        reader.load(f"file:{tmp_path}"),
     ):
         assert {
             r["store"]: r["count"] for r in frame.groupBy("store").count().collect()
@@ -289,6 +293,46 @@ def test_journals_are_rows_and_their_damage_too(session: SparkSession, tmp_path:
     assert damage["reason"] == "damaged record"
     late = load(session, "trioha_journal", tmp_path, **{"from": str(BASE_MS + 1)})
     assert late.count() == 0
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    with object_store() as settings:
+        yield settings
+
+
+def test_an_object_store_gives_the_same_rows(
+    session: SparkSession, store: Path, bucket: str, tmp_path: Path
+) -> None:
+    queue = tmp_path / "a" / "consumequeue" / "T" / "0"
+    queue.mkdir(parents=True)
+    (queue / f"{0:020d}").write_bytes(bytes([*bytes(7), 9, *bytes(3), 9, *bytes(8)]))
+    sink = JournalFile(tmp_path / "a" / "journal", "b:0", lambda: BASE_MS, bytes_max=1 << 20)
+    sink.event("ha_progress", peer="p", gap_bytes=7)
+    sink.close()
+    shutil.copytree(store, tmp_path / "a", dirs_exist_ok=True)
+    path = upload(tmp_path / "a", "many/a", bucket)
+    for where in (path, path.replace("many/a", "many")):  # itself, and where many would be
+        found = load(session, "rocketmq_commitlog", where)
+        assert {row["store"] for row in found.select("store").distinct().collect()} == {path}
+        assert [tuple(row)[1:20] for row in found.orderBy("phy_offset").collect()] == [
+            row[1:] for row in rows_without_spark(store)
+        ]
+        assert load(session, "rocketmq_commitlog_corrupt", where).count() == 1
+        [entry] = load(session, "rocketmq_consumequeue", where).collect()
+        assert (entry["topic"], entry["phy_offset"], entry["size"]) == ("T", 9, 9)
+        events = load(session, "trioha_journal", where).where("name = 'ha_progress'").collect()
+        assert [event["fields"] for event in events] == [{"peer": "p", "gap_bytes": "7"}]
+
+
+def test_one_foreign_directory_that_a_pattern_takes_in_is_named(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    make_store(tmp_path / "a", count=10)
+    (tmp_path / "lost+found").mkdir()
+    with pytest.raises(Exception, match=r"lost\+found is not a store"):
+        load(session, "rocketmq_commitlog", f"{tmp_path}/*").count()
+    assert load(session, "rocketmq_commitlog", tmp_path).count() == 10
 
 
 def test_files_that_spark_reads_itself_give_the_same_rows(

@@ -5,7 +5,7 @@ Only where the files of both stores can be read here.
 
 from __future__ import annotations
 
-from trioha.analysis.log_source import FileSource
+from trioha.analysis.log_source import open_source
 from trioha.analysis.store_files import Segment, StoreFiles
 
 _FIELDS = (
@@ -51,7 +51,7 @@ def _read_at(store: StoreFiles, offset: int, size: int) -> bytes:
     """Bytes of a store, within one segment. Errors: OSError."""
     for segment in store.segments:
         if segment.from_offset <= offset < _data_end(segment):
-            with FileSource(segment.path) as source:
+            with open_source(segment.path) as source:
                 return source.read(offset - segment.from_offset, size)
     return b""
 

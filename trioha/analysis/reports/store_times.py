@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import attrs
 
-from trioha.analysis.log_source import FileSource
+from trioha.analysis.log_source import open_source
 from trioha.analysis.log_walk import LogWalk, Sound, Unsound
 from trioha.analysis.store_files import Segment, StoreFiles
 
@@ -46,7 +46,7 @@ class StoreTimes:
     def _walk(self, place: int) -> LogWalk:
         if place not in self._walks:
             segment = self._segments[place]
-            source = self._stack.enter_context(FileSource(segment.path))
+            source = self._stack.enter_context(open_source(segment.path))
             walk = LogWalk(source, segment.from_offset, is_dledger=segment.is_dledger)
             self._walks[place] = walk
         return self._walks[place]

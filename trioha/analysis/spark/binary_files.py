@@ -22,8 +22,8 @@ from pyspark.sql.udtf import UserDefinedTableFunction
 
 from trioha.analysis import schema as tables
 from trioha.analysis.arrow_batches import rows_to_arrow, to_arrow
+from trioha.analysis.remote import RemoteSource, located
 from trioha.analysis.scan import Detail, ScanFilter, scan_source
-from trioha.analysis.spark.remote_source import RemoteSource, located
 from trioha.analysis.store_files import SPLIT_BYTES, CorruptRow, LogSplit, Segment, dialect_of
 
 _TABLES = {

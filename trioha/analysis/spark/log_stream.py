@@ -12,7 +12,6 @@ fails with a sentence, or with `failOnDataLoss` false goes on at the first recor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -28,10 +27,11 @@ from pyspark.sql.streaming.datasource import (
 
 from trioha.analysis.arrow_batches import to_arrow
 from trioha.analysis.log_end import LogEnd
+from trioha.analysis.log_source import is_remote
 from trioha.analysis.scan import Detail, plan_splits, scan_split
 from trioha.analysis.schema import COMMITLOG_FULL, AnalysisError, TableSchema
 from trioha.analysis.spark.read_options import read_options, size_option
-from trioha.analysis.store_files import SPLIT_BYTES, StoreFiles, open_store
+from trioha.analysis.store_files import SPLIT_BYTES, StoreFiles, open_store, open_within
 
 Offsets = dict[str, int]
 NOTHING_YET = -1
@@ -45,7 +45,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str], table: TableSchema, schema: pa.Schema) -> None:
         self._options = read_options(options)
-        self._starting = options.get("startingOffsets", "earliest").strip()
+        self._paths = [place for path in self._options.paths for place in _places(path)]
         self._bytes_max = size_option(options, "maxBytesPerTrigger", 0)
         self._fails_on_loss = options.get("failOnDataLoss", "true").strip().lower() != "false"
         self._table = table
@@ -54,25 +54,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
 
     def initialOffset(self) -> Offsets:
-        match self._starting:
-            case "earliest":
-                return {path: self._first(path) for path in self._options.paths}
-            case "latest":
-                return {path: self._end(path, NOTHING_YET) for path in self._options.paths}
-        try:
-            given = json.loads(self._starting)
-            return {path: int(given[path]) for path in self._options.paths}
-        except (ValueError, TypeError, KeyError):
-            raise AnalysisError(
-                f"option startingOffsets: {self._starting!r} is neither earliest nor latest nor "
-                'a JSON object with the offset of every store, like {"/data/store-a": 0}'
-            ) from None
+        return {path: self._first(path) for path in self._paths}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxBytes(self._bytes_max) if self._bytes_max else ReadAllAvailable()
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        ends = {path: self._end(path, start.get(path, NOTHING_YET)) for path in self._options.paths}
+        ends = {path: self._end(path, start.get(path, NOTHING_YET)) for path in self._paths}
         if self._target is not None:
             ends = {path: min(end, self._target.get(path, end)) for path, end in ends.items()}
         if not isinstance(limit, ReadMaxBytes):
@@ -85,7 +73,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def reportLatestOffset(self) -> Offsets:
-        return {path: self._end(path, NOTHING_YET) for path in self._options.paths}
+        return {path: self._end(path, NOTHING_YET) for path in self._paths}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self.reportLatestOffset()
@@ -116,8 +104,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield to_arrow(batch, self._table, self._schema)
 
     def _first(self, path: str) -> int:
+        starting = self._options.starting
+        if starting.offsets is not None:
+            return starting.of(starting.offsets, path)
         store = _opened(path)
-        return store.segments[0].from_offset if store and store.segments else NOTHING_YET
+        offset = None if store is None else starting.offset_in(store)
+        return NOTHING_YET if offset is None else offset
 
     def _end(self, path: str, start: int) -> int:
         """End of the last complete record; `start` when nothing is behind it."""
@@ -147,9 +139,21 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return first
 
 
+def _places(path: str) -> list[str]:
+    """The store at `path` though it may not be there yet, or the stores in that directory."""
+
+    def place(path: str) -> str:
+        _opened(path)
+        return path
+
+    return open_within(path, place)
+
+
 def _opened(path: str) -> StoreFiles | None:
     """The store, or None while a broker has not made it."""
     directory = Path(path)
+    if is_remote(path):
+        return open_store(path)
     if not directory.exists():
         return None
     if directory.is_dir() and all(entry.name in _BEFORE_THE_LOG for entry in directory.iterdir()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from difflib import get_close_matches
 from glob import glob, has_magic
 from pathlib import Path
@@ -28,11 +28,21 @@ from pyspark.sql.datasource import (
 )
 
 from trioha.analysis.arrow_batches import MS_END, MS_FIRST
+from trioha.analysis.log_source import is_remote
 from trioha.analysis.scan import ScanFilter
 from trioha.analysis.schema import AnalysisError, ColumnType, TableSchema
+from trioha.analysis.spark.places import (
+    EARLIEST,
+    ENDING,
+    LATEST,
+    STARTING,
+    Place,
+    microseconds,
+    place_of,
+    time_option,
+)
 from trioha.analysis.store_files import SPLIT_BYTES
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPLIT_BYTES_MIN = 4096
 _SPLIT_BYTES_MAX = 4 * SPLIT_BYTES
 """A task costs Spark a quarter to a half of what reading 64 MiB does (docs/benchmarks.md). It reads
@@ -52,6 +62,8 @@ class ReadOptions:
     split_bytes: int | None = None
     """Bytes of a task; None leaves them to the size of what is read."""
     partitions_min: int = 1
+    starting: Place = Place(STARTING[0], EARLIEST)
+    ending: Place = Place(ENDING[0], LATEST)
     pushes_filters: bool = False
     """Take filters of the query over: safe only when the DataFrame is scanned once."""
 
@@ -66,7 +78,8 @@ PATHS = ("path", "paths")
 READING = (*PATHS, "columns", "splitBytes", "minPartitions")
 BY_TOPIC = ("topic", "pushFilters")
 BY_TIME = ("from", "to")
-FOLLOWING = ("startingOffsets", "maxBytesPerTrigger", "failOnDataLoss")
+BY_OFFSET = (*STARTING, *ENDING)
+FOLLOWING = ("maxBytesPerTrigger", "failOnDataLoss")
 
 
 def check_names(options: Mapping[str, str], known: Collection[str], what: str) -> None:
@@ -91,8 +104,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         columns=column_names(options),
         filters=ScanFilter(
             topics=frozenset(topics) if topics else None,
-            store_ms_from=_time(options, "from"),
-            store_ms_to=_time(options, "to"),
+            store_ms_from=time_option(options, "from"),
+            store_ms_to=time_option(options, "to"),
         ),
         split_bytes=(
             max(_SPLIT_BYTES_MIN, size_option(options, "splitBytes", SPLIT_BYTES))
@@ -100,6 +113,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
             else None
         ),
         partitions_min=size_option(options, "minPartitions", 1),
+        starting=place_of(options, STARTING, EARLIEST),
+        ending=place_of(options, ENDING, LATEST),
         pushes_filters=options.get("pushFilters", "").strip().lower() == "true",
     )
 
@@ -147,34 +162,14 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
         raise AnalysisError("no store is named: give load() its directory, several or a pattern")
     found: list[str] = []
     for path in given:
-        path = path.removeprefix("file://")
-        matches = sorted(glob(path)) if has_magic(path) and not Path(path).exists() else [path]
+        if path.startswith("file:"):  # Hadoop says file:/data, others file:///data
+            path = "/" + path.removeprefix("file:").lstrip("/")
+        is_pattern = has_magic(path) and not is_remote(path) and not Path(path).exists()
+        matches = sorted(glob(path)) if is_pattern else [path]
         if not matches:
             raise AnalysisError(f"nothing matches {path}")
         found += [match for match in matches if match not in found]
     return tuple(found)
-
-
-def _time(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name, "").strip()
-    if not text:
-        return None
-    if text.removeprefix("-").isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise AnalysisError(
-            f"option {name}: {text!r} is neither milliseconds since 1970 nor like "
-            "2026-11-20T14:00:00 (UTC unless it says otherwise)"
-        ) from None
-    return -(-_microseconds(moment) // 1000)
-
-
-def _microseconds(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 class PushedFilters:
@@ -243,7 +238,7 @@ def _range(condition: Filter, kind: ColumnType, value: Any) -> tuple[int | None,
     """The half open range of values that meet the condition."""
     scale = 1
     if kind is ColumnType.TIMESTAMP:
-        value, scale = _microseconds(value), 1000
+        value, scale = microseconds(value), 1000
     at_least = -(-value // scale)
     above = value // scale + 1
     low: int | None = None

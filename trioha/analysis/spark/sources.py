@@ -12,10 +12,8 @@ the last row.
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import attrs
@@ -35,13 +33,15 @@ from trioha.analysis.arrow_batches import rows_to_arrow, to_arrow
 from trioha.analysis.journal_rows import (
     JournalCorruptRow,
     JournalRow,
-    journal_files_of,
     read_file,
+    sized_journal_files,
 )
-from trioha.analysis.scan import Detail, plan_splits, scan_split
+from trioha.analysis.scan import Detail, ScanFilter, plan_splits, scan_split
 from trioha.analysis.schema import AnalysisError, TableSchema
 from trioha.analysis.spark.log_stream import LogStreamReader
+from trioha.analysis.spark.places import EARLIEST, ENDING, LATEST
 from trioha.analysis.spark.read_options import (
+    BY_OFFSET,
     BY_TIME,
     BY_TOPIC,
     FOLLOWING,
@@ -53,7 +53,14 @@ from trioha.analysis.spark.read_options import (
     schema_of,
 )
 from trioha.analysis.spill import queue_batches
-from trioha.analysis.store_files import CorruptRow, LogSplit, QueueFiles, open_store
+from trioha.analysis.store_files import (
+    CorruptRow,
+    LogSplit,
+    QueueFiles,
+    StoreFiles,
+    open_stores,
+    open_within,
+)
 
 _BATCH_ROWS = 8192
 _Piece = TypeVar("_Piece")
@@ -189,9 +196,9 @@ class _QueueReader(_FilteringReader):
     def plan(self) -> list[tuple[QueueFiles, int]]:
         filters = self.options.filters
         return [
-            (queue, sum(os.stat(path).st_size for _, path in queue.files))
-            for path in self.options.paths
-            for queue in open_store(path).consume_queues()
+            (queue, queue.bytes)
+            for store in _stores(self.options)
+            for queue in store.consume_queues()
             if (filters.topics is None or queue.topic in filters.topics)
             and (filters.queue_ids is None or queue.queue_id in filters.queue_ids)
         ]
@@ -205,13 +212,14 @@ class _JournalReader(_Reader):
 
     def plan(self) -> list[tuple[str, int]]:
         return [
-            (str(file), file.stat().st_size)
+            file
             for path in self.options.paths
-            for file in journal_files_of(path)
+            for files in open_within(path, sized_journal_files)
+            for file in files
         ]
 
     def read_piece(self, piece: str) -> Iterator[pa.RecordBatch]:
-        rows = [row for row in read_file(Path(piece)) if self._is_wanted(row)]
+        rows = [row for row in read_file(piece) if self._is_wanted(row)]
         for begin in range(0, len(rows), _BATCH_ROWS):
             some = rows[begin : begin + _BATCH_ROWS]
             yield _of_rows(some, self.row_class, self.table, self.schema)
@@ -235,11 +243,11 @@ class CommitLogSource(_Source):
     format_name = "rocketmq_commitlog"
     table = tables.COMMITLOG
     reader_class = _LogReader
-    known = (*READING, *BY_TOPIC, *BY_TIME)
+    known = (*READING, *BY_TOPIC, *BY_TIME, *BY_OFFSET)
     following = FOLLOWING
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        known = (*self.known, *self.following)
+        known = (*(name for name in self.known if name not in ENDING), *self.following)
         check_names(self.options, known, f"a stream of {self.format_name}")
         return LogStreamReader(self.options, self.table, arrow_schema(schema))
 
@@ -257,7 +265,7 @@ class CommitLogCorruptSource(_Source):
     format_name = "rocketmq_commitlog_corrupt"
     table = tables.COMMITLOG_CORRUPT
     reader_class = _LogCorruptReader
-    known = (*READING, "topic", *BY_TIME)
+    known = (*READING, "topic", *BY_TIME, *BY_OFFSET)
 
 
 class ConsumeQueueSource(_Source):
@@ -297,13 +305,30 @@ SOURCES: tuple[type[_Source], ...] = (
 
 
 def _log_pieces(options: ReadOptions) -> list[tuple[LogSplit, int]]:
-    stores = [open_store(path) for path in options.paths]
+    stores = _stores(options)
     total = sum(store.data_bytes for store in stores)
     return [
         (split, split.end - split.begin)
         for store in stores
-        for split in plan_splits(store, options.filters, options.task_bytes(total))
+        for split in plan_splits(store, _within(store, options), options.task_bytes(total))
     ]
+
+
+def _within(store: StoreFiles, options: ReadOptions) -> ScanFilter:
+    """The filters and, for planning, the offsets between which this store is read."""
+    starting, ending, filters = options.starting, options.ending, options.filters
+    if starting.word == LATEST or ending.word == EARLIEST:
+        raise AnalysisError("a read cannot start at latest or end at earliest: nothing is between")
+    if not starting.word and (begin := starting.offset_in(store)) is not None:
+        filters = attrs.evolve(filters, phy_offset_from=max(begin, filters.phy_offset_from or 0))
+    if not ending.word and (end := ending.offset_in(store)) is not None:
+        limit = end if filters.phy_offset_to is None else min(end, filters.phy_offset_to)
+        filters = attrs.evolve(filters, phy_offset_to=limit)
+    return filters
+
+
+def _stores(options: ReadOptions) -> list[StoreFiles]:
+    return [store for path in options.paths for store in open_stores(path)]
 
 
 def _grouped(pieces: Iterable[tuple[_Piece, int]], bytes_max: int) -> Iterator[tuple[_Piece, ...]]:

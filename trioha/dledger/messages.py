@@ -1,4 +1,4 @@
-"""The messages between members: one frozen class for each kind.
+"""The messages between members: one class of values for each kind.
 
 Every message has a source, a target and a term. `message_codec.py` checks cluster and group when it
 decodes a message, so the core never gets a stranger's. "You" is the target, "we" the source.
@@ -12,6 +12,7 @@ import attrs
 
 from trioha.dledger.membership import Configuration
 from trioha.dledger.term_table import Row
+from trioha.dledger.value import value
 from trioha.wire.remoting_command import Buffer
 
 
@@ -37,14 +38,14 @@ class PushStatus(enum.IntEnum):
     """Answer to a COMPARE: our logs are the same only before your first byte; install."""
 
 
-@attrs.frozen
+@value
 class RaftMessage:
     source: str
     target: str
     term: int
 
 
-@attrs.frozen
+@value
 class VoteRequest(RaftMessage):
     """Request of a vote; with `is_pre` a question about the next term that changes no member."""
 
@@ -55,7 +56,7 @@ class VoteRequest(RaftMessage):
     log_end: int
 
 
-@attrs.frozen
+@value
 class VoteResponse(RaftMessage):
     is_pre: bool
     granted: bool
@@ -63,12 +64,12 @@ class VoteResponse(RaftMessage):
     """Reason of a denied vote, for people."""
 
 
-@attrs.frozen
+@value
 class StaleTerm(RaftMessage):
     """Answer to a leader of an older term: there is a newer one."""
 
 
-@attrs.frozen
+@value
 class Heartbeat(RaftMessage):
     committed_offset: int
     read_round: int
@@ -76,7 +77,7 @@ class Heartbeat(RaftMessage):
     """The leader's clock. The answer repeats it: a lease counts from the heartbeat's sending."""
 
 
-@attrs.frozen
+@value
 class HeartbeatResponse(RaftMessage):
     read_round: int
     sent_ms: int
@@ -84,13 +85,13 @@ class HeartbeatResponse(RaftMessage):
     held_offset: int
 
 
-@attrs.frozen
+@value
 class Push(RaftMessage):
     sequence: int
     """Number of the push, from one leader to one follower; the answer repeats it."""
 
 
-@attrs.frozen
+@value
 class Compare(Push):
     """The leader's terms; the answer is the offset up to which both logs are the same."""
 
@@ -99,7 +100,7 @@ class Compare(Push):
     rows: tuple[Row, ...]
 
 
-@attrs.frozen
+@value
 class Truncate(Push):
     """Cut the log at `phy_offset`, where the leader's byte is of `conflict_term`."""
 
@@ -108,7 +109,7 @@ class Truncate(Push):
     conflict_term: int
 
 
-@attrs.frozen
+@value
 class Append(Push):
     """Bytes of one term, from `prev_offset` on; without bytes it carries only the commit."""
 
@@ -121,7 +122,7 @@ class Append(Push):
     """The configurations whose records end in the body."""
 
 
-@attrs.frozen
+@value
 class Install(Push):
     """Our log has no byte of yours any more: empty your log and begin at `begin_offset`."""
 
@@ -133,7 +134,7 @@ class Install(Push):
     """The configuration that counted at `begin_offset`."""
 
 
-@attrs.frozen
+@value
 class PushResponse(RaftMessage):
     type: PushType
     sequence: int
@@ -147,6 +148,6 @@ class PushResponse(RaftMessage):
     """Answer to a COMPARE: beyond `matched_offset` our bytes are of another term."""
 
 
-@attrs.frozen
+@value
 class TimeoutNow(RaftMessage):
     """Stand for election at once: you hold the leader's whole log (thesis 3.10)."""

@@ -14,6 +14,7 @@ import attrs
 from trioha.dledger.membership import Configuration
 from trioha.dledger.messages import RaftMessage
 from trioha.dledger.term_table import TermTable
+from trioha.dledger.value import value
 from trioha.wire.remoting_command import Buffer
 
 
@@ -24,7 +25,7 @@ class Role(enum.Enum):
     LEADER = "LEADER"
 
 
-@attrs.frozen
+@value
 class HardState:
     """State that a member must not forget; saved and fsynced before the rest of a `Ready`."""
 
@@ -38,7 +39,7 @@ class HardState:
     """Lower bound of the commit: saved with the rest, never for its own sake."""
 
 
-@attrs.frozen
+@value
 class LogWrite:
     """Append the leader's bytes. The fsync may come later; call `flushed` after it."""
 
@@ -47,7 +48,7 @@ class LogWrite:
     body: Buffer = attrs.field(repr=False)
 
 
-@attrs.frozen
+@value
 class LogTruncate:
     """Cut the log, durably, before the next operation. Otherwise old bytes could come back after a
     crash and be taken for newer ones."""
@@ -55,7 +56,7 @@ class LogTruncate:
     phy_offset: int
 
 
-@attrs.frozen
+@value
 class LogReset:
     """Empty the log, durably, and begin anew at this offset.
 
@@ -70,7 +71,7 @@ class LogReset:
 LogOperation = LogWrite | LogTruncate | LogReset
 
 
-@attrs.frozen
+@value
 class Control:
     """A control record that the leader's shell appends; it calls `control_appended` then.
 
@@ -82,7 +83,7 @@ class Control:
     configuration: Configuration | None = None
 
 
-@attrs.frozen
+@value
 class ReadReady:
     """A read may be served once all up to `committed_offset` is applied; -1: it is rejected."""
 
@@ -90,7 +91,7 @@ class ReadReady:
     committed_offset: int
 
 
-@attrs.frozen
+@value
 class SoftState:
     """A change of role or leader, for the broker and for people."""
 
@@ -100,7 +101,7 @@ class SoftState:
     reason: str
 
 
-@attrs.frozen
+@value
 class Ready:
     """One round of work, to be done from top to bottom."""
 

@@ -4,6 +4,8 @@ just bench-peer                          everything; writes docs/benchmarks.md
 just bench-peer --quick                  does it work? Figures of one second mean little
 just bench-peer --rows 'java/send/*'     some rows only; the page stays as it is
 just bench-peer --resume RESULTS         go on with a run that was cut short
+just bench-peer --neighbours 2           beside processes that take all they can get
+just bench-peer --cold                   each load from a JVM that has just started
 just bench-peer --trioha DIR             another checkout of trioha, say one that is not compiled
 just bench-peer --render A.json B.json   the page from results that are there, B's rows
                                          in place of A's
@@ -76,7 +78,8 @@ def main() -> int:
     except KeyboardInterrupt:
         status = 130
     if runner.samples:
-        partly = options.rows or options.quick or runner.setup["rows"] or status
+        unusual = runner.scale.neighbours or runner.scale.is_cold
+        partly = options.rows or options.quick or runner.setup["rows"] or status or unusual
         write_report(runner.results, options, runner.out, complete=not partly)
     return status
 
@@ -93,6 +96,7 @@ def make_runner(options: argparse.Namespace) -> Runner:
             # A hundred messages a second need longer to make a percentile.
             e2e_seconds = max(2.5 * options.seconds, 2.0)
             scale = attrs.evolve(scale, seconds=options.seconds, e2e_seconds=e2e_seconds)
+        scale = attrs.evolve(scale, neighbours=options.neighbours, is_cold=options.cold)
         rounds = options.rounds or (1 if options.quick else ROUNDS)
         setup = describe_setup(rounds, scale, runtime, options.rows)
         rows = select_rows(all_rows(), options.rows)
@@ -131,6 +135,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rows", action="append", default=[], metavar="GLOB", help="may be repeated")
     made.add_argument(
         "--seconds", type=float, help=f"measured per cell, default {Scale().seconds:g}"
+    )
+    made.add_argument(
+        "--neighbours", type=int, default=0, metavar="N", help="processes that spin meanwhile"
+    )
+    made.add_argument(
+        "--cold", action="store_true", help="a Java client of its own for each load, not warmed"
     )
     made.add_argument("--quick", action="store_true", help="see that it works")
     made.add_argument("--list", action="store_true", help="names of the rows, and nothing else")
@@ -196,7 +206,9 @@ def describe_setup(
         f"row {scale.warm_up_s:g} s of warm-up and {scale.seconds:g} s measured "
         f"({scale.e2e_seconds:g} s end to end, for over a thousand messages). The JVM of the "
         f"Java client stays for the block; a backlog has {scale.backlog:,} messages, the log of "
-        f"catch-up and recovery {scale.log_bytes / 2**30:g} GiB",
+        f"catch-up and recovery {scale.log_bytes / 2**30:g} GiB"
+        + f". {scale.neighbours} processes spin meanwhile" * bool(scale.neighbours)
+        + ". The Java client of each load is a JVM of its own" * scale.is_cold,
         "rounds": rounds,
         "rows": list(globs),
         "scale": attrs.asdict(scale),

@@ -36,6 +36,11 @@ class Scale:
     log_bytes: int = 1024 * MIB
     calm_s: float = 2.0
     """Of paced sends before and after a slave is lost and back."""
+    neighbours: int = 0
+    """Processes that spin beside the nodes and their clients, as on a machine that others share."""
+    is_cold: bool = False
+    """Each load has a Java client of its own, whose compiler has compiled nothing yet, as one that
+    has just been deployed. The brokers are warm."""
 
     @classmethod
     def of(cls, values: Mapping[str, float]) -> Scale:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from bench.peer.proc import cpu_seconds, read_cpu
 from bench.peer.results import Side
 from bench.peer.rows import BATCH, Row, Topology
 from bench.peer.scale import Scale
+from support.processes.rig import Process
 
 TOPIC = "bench"
 LOAD_SLACK_S = 60.0
@@ -67,6 +69,7 @@ class Stage:
             replicas.wait_until_in_sync()
             self._warm_up(_BINARY, self.scale.header_warm_up_s)
         self._warm.add(_BINARY)
+        self._start_neighbours()
         self._running = True
 
     def meet(self, header: str) -> None:
@@ -93,6 +96,8 @@ class Stage:
         finally:
             if kind == "cpp":
                 load.process.kill()
+            elif self.scale.is_cold:
+                self.drop_client(kind, header)
 
     def begin_load(
         self, kind: ClientKind, mode: str, options: Mapping[str, object], header: str = _BINARY
@@ -166,6 +171,12 @@ class Stage:
     def strangers_cpu_s(self) -> float:
         """Processor seconds of everybody else: the difference of two readings is of use."""
         return read_cpu({}).all_processes - self.own_cpu_s()
+
+    def _start_neighbours(self) -> None:
+        root, command = self.replicas.root, [sys.executable, "-c", "while True: pass"]
+        for number in range(self.scale.neighbours):
+            process = Process(f"neighbour-{number}", command, root / f"neighbour-{number}.log")
+            self.replicas.processes.add(process).start()
 
     def _warm_up(self, header: str, seconds: float) -> None:
         options = {"topic": TOPIC, "threads": 64, "bytes": 128, "warm_up_s": 0.0}

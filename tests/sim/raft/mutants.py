@@ -18,6 +18,8 @@ import sys
 import traceback
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -372,21 +374,26 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds one module, and spoils it."""
+    """Finds the product's modules as sources, also where they are compiled, and spoils one.
+
+    A compiled module takes no objects of a class that is not.
+    """
 
     def __init__(self, mutant: Mutant) -> None:
         self._mutant = mutant
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != f"trioha.dledger.{self._mutant.module}":
+        if not fullname.startswith("trioha."):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
-        assert spec is not None
-        assert spec.origin is not None
-        loader = _Loader(fullname, spec.origin)
-        loader.mutant = self._mutant
-        spec.loader = loader
-        return spec
+        if spec is None or spec.origin is None or spec.submodule_search_locations is not None:
+            return spec
+        source = Path(spec.origin).with_name(fullname.rpartition(".")[2] + ".py")
+        loader = SourceFileLoader(fullname, str(source))
+        if fullname == f"trioha.dledger.{self._mutant.module}":
+            loader = _Loader(fullname, str(source))
+            loader.mutant = self._mutant
+        return spec_from_file_location(fullname, source, loader=loader)
 
 
 NOTICED, SURVIVED, BROKEN, MOVED = range(4)

@@ -79,7 +79,10 @@ class LeaderChanges(Changes):
         except RemoteProtocolError:
             return encode(command)
         made = self.message(message, door)
-        head = [bytes(one) for one in attrs.evolve(door, member_id=source).encode(made)]
+        head = [
+            bytes(one)
+            for one in GroupDoor(door.cluster, door.group, source, door.founders).encode(made)
+        ]
         if rng.random() < 0.1:  # no longer a message, though it may look like one
             head[0] = _odd_head(rng, head[0])
         frame = encode(_with_body(command, b"".join(head), int(code_of(made))))

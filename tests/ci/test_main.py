@@ -198,7 +198,7 @@ def test_a_user_without_rights_is_told_and_the_gate_fails(
 def test_a_right_that_root_lacks_is_missing_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As in a container without the capability."""
+    """A container without the capability rejects both."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(prepare, "_error_of", lambda *command: f"{command[0]}: not permitted")
     assert prepare.missing_rights() == [
@@ -224,7 +224,7 @@ def test_the_time_of_a_step_that_failed_is_kept_and_marked(
     (tmp_path / "ok").touch()
     assert program.main(["release"]) == 0
     assert listed().endswith("  tries bad")
-    # Where a time was measured, one that may have ended early does not replace it.
+    # The step may have ended early: its time does not replace one that was measured.
     (tmp_path / "ok").unlink()
     assert program.main(["release", "bad"]) == 1
     assert listed().endswith("  tries bad")

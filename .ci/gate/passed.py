@@ -37,14 +37,13 @@ def differences() -> str:
 
 
 def state_of_checkout() -> str:
-    """Return a name for the sources as they are: the commit, and what differs from it.
+    """Return a name for the sources as they are: what git has staged, and what differs from it.
 
-    Errors: CommandFailed with a cure.
+    A commit of files that a run may write changes no state. Errors: CommandFailed with a cure.
     """
-    head, changed = commit(), differences()
-    if not changed:
-        return head
-    return f"{head[:16]}-{sha256(changed.encode()).hexdigest()[:16]}"
+    changed = differences()
+    staged = _git("ls-files", "--stage", "--", ".", *_OURS)
+    return sha256(f"{staged}{changed}".encode(errors="surrogateescape")).hexdigest()[:24]
 
 
 def _git(*arguments: str) -> str:

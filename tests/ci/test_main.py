@@ -23,6 +23,8 @@ def _out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "KEPT", tmp_path / "kept")
     for name in ("state_of_checkout", "commit"):
         monkeypatch.setattr(program, name, lambda: "abc")
+    for module in (program, steps):
+        monkeypatch.setattr(module, "differences", lambda: "")
     monkeypatch.setattr(prepare, "set_up", lambda budget: None)
 
 
@@ -104,10 +106,10 @@ def test_a_release_goes_on_with_the_parts_that_have_not_passed(
 
 def sources_of(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     """Let the sources be one file outside the repository."""
-    path.write_text("as committed")
-    monkeypatch.setattr(program, "state_of_checkout", path.read_text)
-    monkeypatch.setattr(program, "commit", lambda: "as committed")
-    monkeypatch.setattr(steps, "differences", path.read_text)
+    path.touch()
+    monkeypatch.setattr(program, "state_of_checkout", lambda: f"state {path.read_text()}")
+    for module in (program, steps):
+        monkeypatch.setattr(module, "differences", path.read_text)
 
 
 def test_a_step_that_changes_the_sources_fails_the_gate(
@@ -133,8 +135,8 @@ def test_a_release_ends_where_the_sources_change_and_what_changed_them_has_not_p
     assert out.endswith("\n0 passed, 1 failed, 0 skipped\n")
     # A tree that differs from the commit is no release, whatever has passed for it.
     assert program.main(["release", "--check"]) == 1
-    assert "the sources differ from the commit" in capfd.readouterr().out
-    (tmp_path / "source").write_text("as committed")
+    assert "no release of abc: the sources differ from it" in capfd.readouterr().out
+    (tmp_path / "source").write_text("")
     assert program.main(["release", "--check"]) == 1
     assert "not passed: change, two; run .ci/run release" in capfd.readouterr().out
 
@@ -198,7 +200,7 @@ def test_a_user_without_rights_is_told_and_the_gate_fails(
 def test_a_right_that_root_lacks_is_missing_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As in a container without the capability."""
+    """A container without the capability rejects both."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(prepare, "_error_of", lambda *command: f"{command[0]}: not permitted")
     assert prepare.missing_rights() == [
@@ -224,7 +226,7 @@ def test_the_time_of_a_step_that_failed_is_kept_and_marked(
     (tmp_path / "ok").touch()
     assert program.main(["release"]) == 0
     assert listed().endswith("  tries bad")
-    # Where a time was measured, one that may have ended early does not replace it.
+    # The step may have ended early: its time does not replace one that was measured.
     (tmp_path / "ok").unlink()
     assert program.main(["release", "bad"]) == 1
     assert listed().endswith("  tries bad")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from gate import passed
+from gate import __main__ as program
+from gate import passed, plan
 from gate.passed import PassedParts, commit, differences, state_of_checkout
 from gate.running import CommandFailed
 
@@ -30,8 +32,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_the_state_of_a_clean_checkout_is_its_commit(root: Path) -> None:
-    assert state_of_checkout() == commit()
+def test_a_clean_checkout_differs_in_nothing_from_its_commit(root: Path) -> None:
     assert differences() == ""
     assert len(commit()) == 40
 
@@ -44,18 +45,46 @@ def test_a_changed_file_and_the_content_of_a_new_one_make_another_state(root: Pa
     for text in ("1\n", "2\n"):
         new.write_text(text)
         states.add(state_of_checkout())
-    git(root, "add", ".")
-    states.add(state_of_checkout())
-    assert len(states) == 5
+    assert len(states) == 4
     (root / "link").symlink_to("nowhere")
     assert "untracked: link " in differences()
 
 
-def test_files_that_a_run_writes_change_no_state(root: Path) -> None:
+def test_files_that_a_run_writes_change_no_state_and_their_commit_neither(root: Path) -> None:
+    before = state_of_checkout()
     (root / "docs" / "testing.md").write_text("other figures\n")
     (root / ".ci" / "timings").mkdir(parents=True)
     (root / ".ci" / "timings" / "gate.json").touch()
-    assert state_of_checkout() == commit()
+    assert differences() == ""
+    assert state_of_checkout() == before
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "figures")
+    assert state_of_checkout() == before
+    (root / "broker.py").write_text("...\n")
+    git(root, "commit", "-q", "-a", "-m", "another broker")
+    assert state_of_checkout() != before
+
+
+@pytest.mark.parametrize("file", ["docs/testing.md", "broker.py"])
+def test_a_release_may_write_its_figures_and_nothing_else(
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    file: str,
+) -> None:
+    monkeypatch.setattr(program, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(program, "OUT", tmp_path / "out")
+    write = f"open({str(root / file)!r}, 'a').write('more')"
+    coverage = plan.Script("coverage", "figures", 60, (sys.executable, "-c", write))
+    monkeypatch.setattr(plan, "RELEASE", (coverage, plan.SAME_FILES))
+    code = 0 if file == "docs/testing.md" else 1
+    assert program.main(["release"]) == code
+    # And nothing that has passed, or changed, is forgotten.
+    assert program.main(["release", "--check"]) == code
+    git(root, "commit", "-q", "-a", "-m", "what the release wrote")
+    assert program.main(["release", "--check"]) == code
+    assert ("not passed: coverage, files" in capfd.readouterr().out) == bool(code)
 
 
 def test_an_archive_of_the_files_is_no_checkout(

@@ -17,7 +17,7 @@ from support.processes.rig import REPO
 FAR_S = 60.0
 KNOWN = {
     "CC",
-    # What tests set for programs that they start, which alone read it.
+    # Tests set these for programs that they start; only those programs read them.
     *("STRIKE_FILE", "ROCKETMQ_NAMESRV_ADDR", "PYSPARK_PYTHON"),
 }
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes.rig import die_with_parent
 
 from trioha.journal.file import Event, read_journal
 
@@ -37,7 +38,7 @@ def start() -> Iterator[Start]:
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         child = subprocess.Popen(
-            [sys.executable, "-m", "trioha", "run", *arguments],
+            [*die_with_parent(), sys.executable, "-m", "trioha", "run", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -8,74 +8,53 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from support.clusters.run_cluster import run_cluster
+from support.processes.rig import Process, Processes
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60
-SMALL = (
-    *("--set", "mappedFileSizeCommitLog=8MiB", "--set", "maxHashSlotNum=1000"),
-    *("--set", "maxIndexNum=4000", "--set", "diskSpaceWarningLevelRatio=99"),
-)
 
 
 def trioha(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "trioha", *arguments]
 
 
-def test_a_cluster_comes_up_reports_a_death_and_stops_in_order(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        trioha(
-            *("run", "cluster", "2m-2s-async", "--listen", "127.0.0.1:0", "--broker-port", "0"),
-            *("--dir", str(tmp_path / "c"), *SMALL),
-        ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+def status(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        trioha(*arguments, "-o", "json"),
+        capture_output=True,
         text=True,
+        timeout=PATIENCE_S,
         cwd=ROOT,
-    ) as cluster:
-        try:
-            assert cluster.stdout is not None
-            lines: list[str] = []
-            while not lines or " cluster " not in lines[-1]:
-                lines.append(cluster.stdout.readline())
-                assert lines[-1], cluster.stderr.read() if cluster.stderr else ""
-            found = re.fullmatch(r"trioha cluster 2m-2s-async ready namesrv=(\S+)\n", lines[-1])
-            assert found
-            status = subprocess.run(
-                trioha("ha", "status", "-n", found[1], "-o", "json"),
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE_S,
-                cwd=ROOT,
-            )
-            assert status.returncode == 0, status.stderr
-            brokers = json.loads(status.stdout)["brokers"]
-            assert [(b["name"], b["id"]) for b in brokers] == [
-                ("broker-a", 0),
-                ("broker-a", 1),
-                ("broker-b", 0),
-                ("broker-b", 1),
-            ]
-            (victim,) = (line for line in lines if "broker-b id=1" in line)
-            pid = int(victim.rpartition("pid=")[2])
-            os.kill(pid, signal.SIGKILL)
-            assert cluster.stderr is not None
-            seen = ""
-            deadline = time.monotonic() + PATIENCE_S
-            while "not restarted" not in seen:
-                assert time.monotonic() < deadline
-                seen = cluster.stderr.readline()
-            assert f"broker-b-1 (pid {pid}) died with exit code -9" in seen
-            cluster.send_signal(signal.SIGINT)
-            _, err = cluster.communicate(timeout=PATIENCE_S)
-        finally:
-            cluster.kill()
-    assert cluster.returncode == 1
-    assert err.splitlines()[-1] == "trioha: 1 node(s) died while the cluster ran"
-    assert "Traceback" not in err
-    pids = [int(line.rpartition("pid=")[2]) for line in lines if "pid=" in line]
+    )
+
+
+def test_a_cluster_comes_up_reports_a_death_and_stops_in_order(
+    processes: Processes, tmp_path: Path
+) -> None:
+    cluster, namesrv = run_cluster(processes, "2m-2s-async", tmp_path / "c")
+    done = status("ha", "status", "-n", namesrv)
+    assert done.returncode == 0, done.stderr
+    brokers = json.loads(done.stdout)["brokers"]
+    assert [(b["name"], b["id"]) for b in brokers] == [
+        ("broker-a", 0),
+        ("broker-a", 1),
+        ("broker-b", 0),
+        ("broker-b", 1),
+    ]
+    ready = re.findall(r"^trioha .* pid=(\d+)$", cluster.log_path.read_text(), re.MULTILINE)
+    pids = [int(pid) for pid in ready]
     assert len(pids) == 5
+    victim = int(cluster.wait_for_line(r"^trioha broker broker-b id=1 .*pid=(\d+)")[1])
+    os.kill(victim, signal.SIGKILL)
+    cluster.wait_for_line(rf"broker-b-1 \(pid {victim}\) died with exit code -9.*not restarted")
+    cluster.signal(signal.SIGINT)
+    assert cluster.wait(PATIENCE_S) == 1
+    said = cluster.log_path.read_text()
+    assert said.splitlines()[-1] == "trioha: 1 node(s) died while the cluster ran"
+    assert "Traceback" not in said
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     for label in ("broker-a-0", "broker-b-0", "broker-a-1"):
         assert not (tmp_path / "c" / label / "abort").exists(), label
@@ -130,66 +109,33 @@ def test_the_demo_of_a_group_holds_and_cleans_up(tmp_path: Path) -> None:
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def test_a_group_of_three_comes_up_and_has_a_leader(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        trioha(
-            *("run", "cluster", "3n-dledger", "--listen", "127.0.0.1:0", "--broker-port", "0"),
-            *("--dir", str(tmp_path / "c"), *SMALL),
-        ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    ) as cluster:
-        try:
-            assert cluster.stdout is not None
-            lines: list[str] = []
-            while not lines or " cluster " not in lines[-1]:
-                lines.append(cluster.stdout.readline())
-                assert lines[-1], cluster.stderr.read() if cluster.stderr else ""
-            found = re.fullmatch(r"trioha cluster 3n-dledger ready namesrv=(\S+)\n", lines[-1])
-            assert found
-            status = subprocess.run(
-                trioha("raft", "status", "-n", found[1], "-o", "json"),
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE_S,
-                cwd=ROOT,
-            )
-            assert status.returncode in (0, 1), status.stderr  # 1: followers may not be level yet
-            (group,) = json.loads(status.stdout)["groups"]
-            assert group["serving"]
-            assert sorted(group["voters"]) == ["n0", "n1", "n2"]
-            cluster.send_signal(signal.SIGINT)
-            _, err = cluster.communicate(timeout=PATIENCE_S)
-        finally:
-            cluster.kill()
-    assert cluster.returncode in (0, 130), err
-    assert "Traceback" not in err
+def test_a_group_of_three_comes_up_and_has_a_leader(processes: Processes, tmp_path: Path) -> None:
+    cluster, namesrv = run_cluster(processes, "3n-dledger", tmp_path / "c")
+    done = status("raft", "status", "-n", namesrv)
+    assert done.returncode in (0, 1), done.stderr  # 1: followers may not be level yet
+    (group,) = json.loads(done.stdout)["groups"]
+    assert group["serving"]
+    assert sorted(group["voters"]) == ["n0", "n1", "n2"]
+    cluster.signal(signal.SIGINT)
+    assert cluster.wait(PATIENCE_S) in (0, 130)
+    assert "Traceback" not in cluster.log_path.read_text()
 
 
-def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        trioha("demo", "--count", "200000"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
-    ) as demo:
-        try:
-            assert demo.stdout is not None
-            lines: list[str] = []
-            while "Send" not in "".join(lines):
-                lines.append(demo.stdout.readline())
-                assert lines[-1]
-            demo.send_signal(signal.SIGINT)
-            _, err = demo.communicate(timeout=PATIENCE_S)
-        finally:
-            demo.kill()
-    assert demo.returncode == 130
-    assert err == "trioha: interrupted\n"
-    assert list(tmp_path.iterdir()) == []
-    assert not [
-        pid for pid in re.findall(r"pid (\d+)", "".join(lines)) if Path(f"/proc/{pid}").exists()
-    ]
+def test_an_interrupted_demo_leaves_nothing_behind(processes: Processes, tmp_path: Path) -> None:
+    home = tmp_path / "tmp"
+    home.mkdir()
+    environment = {**os.environ, "TMPDIR": str(home), "PYTHONUNBUFFERED": "1"}
+    command = trioha("demo", "--count", "200000")
+    log = tmp_path / "logs" / "demo.log"
+    demo = processes.add(Process("demo", command, log, environment, ROOT))
+    demo.start()
+    demo.wait_for_line("Send", PATIENCE_S)
+    demo.signal(signal.SIGINT)
+    assert demo.wait(PATIENCE_S) == 130
+    *lines, last = log.read_text().splitlines()
+    assert last == "trioha: interrupted"
+    assert not any(line.startswith("trioha: ") for line in lines)
+    assert list(home.iterdir()) == []
+    pids = re.findall(r"pid (\d+)", "\n".join(lines))
+    assert pids
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]

@@ -81,7 +81,7 @@ def recorded(
 
 def parked_at(broker: RecordingProxy, topic: str) -> dict[int, tuple[int, int]]:
     """Queues of the topic whose last pull has no answer yet, and that pull."""
-    waiting = {}
+    waiting: dict[int, tuple[int, int]] = {}
     for chunk in list(broker.chunks):
         command = decode_frame(chunk.data)
         key = chunk.connection, command.opaque

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import attrs
 import pytest
+from support.clusters.run_cluster import run_cluster
 from support.peers.clients import Clients
 from support.processes.admin import create_topic, max_offset, wait_for_route
-from support.processes.rig import REPO
+from support.processes.rig import Processes
 
 TOPIC, QUEUES, MESSAGES = "all-sets", 2, 60
 ROUTE_S = 30.0
-SMALL = (
-    *("--set", "mappedFileSizeCommitLog=8MiB", "--set", "maxHashSlotNum=1000"),
-    *("--set", "maxIndexNum=4000", "--set", "diskSpaceWarningLevelRatio=99"),
-)
 
 
 @attrs.frozen
@@ -41,53 +36,37 @@ _BROKER = re.compile(
 pytestmark = pytest.mark.slow
 
 
-def ready(cluster: subprocess.Popen[str]) -> tuple[str, list[SetNode]]:
-    assert cluster.stdout is not None
-    nodes = []
-    for line in cluster.stdout:
-        if broker := _BROKER.match(line):
-            name, broker_id, listen, pid, core = broker.groups()
-            nodes.append(SetNode(name, int(broker_id), listen, int(pid), int(core)))
-        elif found := re.fullmatch(r"trioha cluster \S+ ready namesrv=(\S+)\n", line):
-            return found[1], nodes
-    raise AssertionError(cluster.stderr.read() if cluster.stderr else "it ended")
-
-
-def test_a_stock_client_sends_to_all_sets_of_a_machine(clients: Clients, tmp_path: Path) -> None:
-    words = ("run", "cluster", "2m-2s-sync", "--sets", "3", "--dir", str(tmp_path), *SMALL)
-    with subprocess.Popen(
-        [sys.executable, "-m", "trioha", *words, "--listen", "127.0.0.1:0", "--broker-port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=REPO,
-    ) as cluster:
-        try:
-            namesrv, nodes = ready(cluster)
-            masters = [node for node in nodes if node.broker_id == 0]
-            assert sorted(node.name for node in masters) == ["broker-a", "broker-b", "broker-c"]
-            assert len(nodes) == 6
-            _check_places(nodes)
-            for master in masters:
-                create_topic(master.address, namesrv, TOPIC, QUEUES)
-            _wait_for_all(namesrv, [master.name for master in masters])
-            producer = clients.producer("cpp", namesrv)
-            # The client asks for the route with its first send. Sends of other threads that wait
-            # for the answer longer than a second fail with "No route info of this topic".
-            bodies = [f"message {number}" for number in range(MESSAGES)]
-            sent = producer.send_all(TOPIC, bodies[:1])
-            sent += producer.send_all(TOPIC, bodies[1:])
-            assert {one.status for one in sent} == {"SEND_OK"}
-            stored = [
-                sum(max_offset(master.address, TOPIC, queue) for queue in range(QUEUES))
-                for master in masters
-            ]
-            assert sum(stored) == MESSAGES
-            assert min(stored) > 0, stored
-        finally:
-            cluster.terminate()
-            _, err = cluster.communicate(timeout=60)
-    assert "Traceback" not in err
+def test_a_stock_client_sends_to_all_sets_of_a_machine(
+    processes: Processes, clients: Clients, tmp_path: Path
+) -> None:
+    cluster, namesrv = run_cluster(processes, "2m-2s-sync", tmp_path / "sets", "--sets", "3")
+    found = _BROKER.findall(cluster.log_path.read_text())
+    nodes = [
+        SetNode(name, int(broker_id), listen, int(pid), int(core))
+        for name, broker_id, listen, pid, core in found
+    ]
+    masters = [node for node in nodes if node.broker_id == 0]
+    assert sorted(node.name for node in masters) == ["broker-a", "broker-b", "broker-c"]
+    assert len(nodes) == 6
+    _check_places(nodes)
+    for master in masters:
+        create_topic(master.address, namesrv, TOPIC, QUEUES)
+    _wait_for_all(namesrv, [master.name for master in masters])
+    producer = clients.producer("cpp", namesrv)
+    # The client asks for the route with its first send. Sends of other threads that wait
+    # for the answer longer than a second fail with "No route info of this topic".
+    bodies = [f"message {number}" for number in range(MESSAGES)]
+    sent = producer.send_all(TOPIC, bodies[:1])
+    sent += producer.send_all(TOPIC, bodies[1:])
+    assert {one.status for one in sent} == {"SEND_OK"}
+    stored = [
+        sum(max_offset(master.address, TOPIC, queue) for queue in range(QUEUES))
+        for master in masters
+    ]
+    assert sum(stored) == MESSAGES
+    assert min(stored) > 0, stored
+    cluster.stop(60.0)
+    assert "Traceback" not in cluster.log_path.read_text()
 
 
 def _wait_for_all(namesrv: str, names: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a drill of switches must have done, for its account to prove anything."""
+"""An account of switches proves nothing unless the drill did enough."""
 
 from __future__ import annotations
 

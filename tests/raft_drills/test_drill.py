@@ -1,4 +1,4 @@
-"""What a drill of a group must have done, for its account to prove anything."""
+"""An account of faults proves nothing unless the drill did enough."""
 
 from __future__ import annotations
 

@@ -120,6 +120,7 @@ def test_a_fresh_slave_of_a_master_of_many_segments_gets_everything(cluster: Clu
     load = Load(cluster.master.address, "T", seed=2, mix=Mix(large_chance=0.2)).start()
     wait_until("five segments", lambda: len(list(cluster.master.commitlog.iterdir())) >= 5)
     load.stop()
+    assert set(load.codes) == {ResponseCode.SUCCESS}, load
     history = LoadHistory("T")
     history.add(load.sent)
     cluster.start_slave()
@@ -136,6 +137,7 @@ def test_an_emptied_slave_of_an_idle_master_is_filled_again(cluster: Cluster) ->
     load = Load(cluster.master.address, "T", seed=3).start()
     load.wait_for_acked(2000)
     load.stop()
+    assert set(load.codes) == {ResponseCode.SUCCESS}, load
     wait_level(cluster.master, cluster.slave)
     cluster.slave.kill()
     assert cluster.slave.store is not None

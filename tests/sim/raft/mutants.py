@@ -79,10 +79,11 @@ MUTANTS = (
     Mutant(
         "obeys-a-deposed-leader",
         "node",
-        "elif message.term < state.term:",
-        "elif message.term < state.term and not isinstance(message, say.Push):",
+        "            self._answer_stale(message)\n            return\n",
+        "            if isinstance(message, say.Append) and self._leadership is None:\n"
+        "                self._handler.on_append(message)\n            return\n",
         "faults S4 and A3: a delayed push of an older term is carried out",
-        1,
+        79,
     ),
     Mutant(
         "shorter-append-cuts",

@@ -83,7 +83,7 @@ class Process:
         self._seen = 0
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self._popen = subprocess.Popen(
-            [*_die_with_parent(), *self.command],
+            [*die_with_parent(), *self.command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT if self.merge_stderr else subprocess.PIPE,
@@ -433,7 +433,8 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _die_with_parent() -> list[str]:
+def die_with_parent() -> list[str]:
+    """Return what stands before a command that must not outlive this process."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
 

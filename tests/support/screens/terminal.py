@@ -76,7 +76,9 @@ def open_terminal(columns: int = 80, rows: int = 24) -> Iterator[Terminal]:
     if shutil.which("tmux") is None:
         unavailable("a real terminal: tmux is not installed")
     terminal = Terminal(f"trioha-{os.getpid()}-{next(_serials)}")
-    shell = "env -i PATH=/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 TERM=xterm-256color PS1='$ ' sh"
+    # The gate finds by the first variable what a test leaves behind.
+    shell = 'env -i GATE_COMMANDS="$GATE_COMMANDS" PATH=/usr/bin:/bin HOME=/tmp LANG=C.UTF-8'
+    shell += " TERM=xterm-256color PS1='$ ' sh"
     terminal._tmux(*("new-session", "-d", "-s", "main", "-x", str(columns), "-y", str(rows), shell))
     try:
         terminal.wait_for(r"^\$")

@@ -120,6 +120,10 @@ bench-tls *options="":
 bench-secured *options="":
     PYTHONPATH=tests python tests/bench/bench_secured.py {{ options }}
 
+# Another tree of trioha and this one under the same loads, in turns: `just bench-trees --before DIR --pairs 9`.
+bench-trees *options="":
+    PYTHONPATH=tests python tests/bench/bench_trees.py {{ options }}
+
 # How long an old master takes to come back; with a drill's account: its table, into docs/benchmarks.md.
 bench-failover *options="":
     PYTHONPATH=tests python tests/bench/bench_failover.py {{ options }}

@@ -170,7 +170,7 @@ class BrokerNode:
             clock, core.next_client_deadline_ms, self.in_batch(core.expire_clients)
         )
         self.schedule_message = Alarm(
-            clock, self._next_delivery_ms, self.in_batch(core.deliver_delayed)
+            clock, self._next_delivery_ms, self.in_batch(core.deliveries.run_due)
         )
         self.registration = NamesrvRegistration(
             config,
@@ -413,7 +413,7 @@ class BrokerNode:
 
     def _next_delivery_ms(self) -> int | None:
         wall_ms = self.clock.wall_ms()
-        due_ms = self.core.next_delivery_ms(wall_ms)
+        due_ms = self.core.deliveries.next_deadline(wall_ms)
         if due_ms is None:
             return None
         return self.clock.now_ms() + max(0, due_ms - wall_ms)

@@ -34,8 +34,8 @@ from trioha.services.ha.resync import HaResync
 from trioha.services.ha.role import serve_role
 from trioha.services.ha.role_control import RoleControl
 from trioha.services.ha.role_journal import tell_role
+from trioha.services.ha.role_links import RoleLinks
 from trioha.services.ha.settlement import settle_hand_overs
-from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.ha.status import master_slave_status
 from trioha.services.ha.term_preparation import TermPreparation
 from trioha.services.loop.alarm import Alarm
@@ -91,15 +91,13 @@ class SetReplication:
         self.connect_link = connect_link
         self.master_address = MasterAddress(config.ha_master_address)
         self.master_remoting_address = MasterAddress()
-        self.ha_master: HaMaster | None = None
-        self.ha_client: HaClient | None = None
-        self.slave_synchronizer: SlaveSynchronizer | None = None
+        self.links = RoleLinks()
         self.flush = CommitlogFlush(store, config, clock, node.events, self._on_flushed)
         self.stand_still = StandStill(clock, self._on_stood_still)
         self.reader_service = ReaderService(self)
         self.client_service = ClientService(self)
         preparation = TermPreparation(store, self.flush, self.outboxes, node.on_dispatched)
-        self.roles = RoleControl(self, self.client_service, preparation)
+        self.roles = RoleControl(self, self.links, self.client_service, preparation)
         self.failover = FailoverProcessor(
             config.broker_name,
             self.roles,
@@ -149,6 +147,16 @@ class SetReplication:
             on_late=self.stand_still.check,
         )
         self.reader_service.limit()
+
+    @property
+    def ha_master(self) -> HaMaster | None:
+        """The links to slaves; None unless this node is master."""
+        return self.links.master
+
+    @property
+    def ha_client(self) -> HaClient | None:
+        """The link to the master; None unless this node is a slave."""
+        return self.links.client
 
     @property
     def broker_id(self) -> int:
@@ -284,8 +292,8 @@ class SetReplication:
         """Nothing to do: links to slaves have connections of their own."""
 
     def topic_missed(self) -> None:
-        if self.slave_synchronizer is not None:
-            self.slave_synchronizer.hurry_nowait()
+        if self.links.synchronizer is not None:
+            self.links.synchronizer.hurry_nowait()
 
     def _on_cut(self, cut: Cut) -> None:
         """Take back what this node knew of the log behind a cut."""
@@ -359,7 +367,7 @@ class SetReplication:
             self.node.keyring,
             name="failover.settle",
         )
-        await nursery.start(serve_role, self, self.roles, listeners.ha, name="role")
+        await nursery.start(serve_role, self, self.links, self.roles, listeners.ha, name="role")
 
     async def settle(self, nursery: trio.Nursery) -> None:
         roles, handshake, registration = self.roles, self.handshake, self.registration

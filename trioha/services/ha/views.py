@@ -17,7 +17,6 @@ from trioha.services.ha.client import HaClient
 from trioha.services.ha.handshake import Handshake
 from trioha.services.ha.master import HaMaster
 from trioha.services.ha.master_address import MasterAddress
-from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect
@@ -41,9 +40,11 @@ class SetNode(Protocol):
     replicas: Replicas
     handshake: Handshake
     master_remoting_address: MasterAddress
-    ha_master: HaMaster | None
-    ha_client: HaClient | None
 
+    @property
+    def ha_master(self) -> HaMaster | None: ...
+    @property
+    def ha_client(self) -> HaClient | None: ...
     @property
     def config(self) -> BrokerConfig: ...
     @property
@@ -77,7 +78,6 @@ class LinkedNode(SetNode, Protocol):
 
     master_address: MasterAddress
     registration: NamesrvRegistration
-    slave_synchronizer: SlaveSynchronizer | None
     connect_to: Connect
     connect_link: Connect
     access: AccessControl
@@ -132,8 +132,6 @@ class ControlledNode(Protocol):
     core: BrokerCore
     events: EventCounts
     failover: FailoverProcessor
-    ha_client: HaClient | None
-    ha_master: HaMaster | None
     master_address: MasterAddress
     master_remoting_address: MasterAddress
     mastership: Mastership

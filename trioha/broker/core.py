@@ -167,27 +167,7 @@ class BrokerCore:
         """A delayed message or a transaction came in or ended: the next deadline may be nearer."""
         self._make_consuming(config, store, rng, confirm_master)
         self._make_producing(config, store, levels, store_host, rng)
-        self._admin = AdminProcessor(
-            config,
-            store,
-            self.topics,
-            self.groups,
-            self.consumers,
-            self.producers,
-            self.offsets,
-            self.schedule,
-            is_slave=lambda: self.role is BrokerRole.SLAVE,
-            delete_queues=delete_queues or store.delete_topic,
-            status=status,
-            apply_config=self._apply_config,
-            counted={
-                TOPIC_BYTES: self.pipeline.put_bytes,
-                GROUP_BYTES: self._pull.pulled_bytes,
-                SENT_BACK: self._send_back.sent_back,
-            },
-            instant=instant,
-            events=events,
-        )
+        self._make_admin(config, store, events, instant, status, delete_queues)
         self.handlers: Final[Mapping[int, Handler]] = MappingProxyType(
             self._make_handlers(config, store, store_host, ask_route)
         )
@@ -232,6 +212,37 @@ class BrokerCore:
             config, topics, groups, pipeline, levels, self.deliveries.transactions, store_host, rng
         )
         self._send_back = SendBackProcessor(config, topics, groups, store, pipeline, levels, rng)
+
+    def _make_admin(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        events: EventSink,
+        instant: Instant,
+        status: Callable[[Instant], Mapping[str, object]],
+        delete_queues: Callable[[str], None] | None,
+    ) -> None:
+        self._admin = AdminProcessor(
+            config,
+            store,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.producers,
+            self.offsets,
+            self.schedule,
+            is_slave=lambda: self.role is BrokerRole.SLAVE,
+            delete_queues=delete_queues or store.delete_topic,
+            status=status,
+            apply_config=self._apply_config,
+            counted={
+                TOPIC_BYTES: self.pipeline.put_bytes,
+                GROUP_BYTES: self._pull.pulled_bytes,
+                SENT_BACK: self._send_back.sent_back,
+            },
+            instant=instant,
+            events=events,
+        )
 
     def _make_handlers(
         self, config: BrokerConfig, store: MessageStore, store_host: bytes, ask_route: AskRoute

@@ -158,7 +158,7 @@ class Leadership:
     def read(self, token: int) -> None:
         """Ask for leave to serve a read; it must see everything acknowledged so far."""
         state = self._state
-        # A leader knows what was acknowledged before its term once it has committed in it (thesis 6.4).
+        # Thesis 6.4: it knows what was acknowledged before its term once it has committed in it.
         if not self.is_serving or len(self._reads) >= READS_MAX:
             state.reads.append(ReadReady(token, -1))
         elif self.has_lease:

@@ -170,8 +170,7 @@ class Recovery:
         if self._extent is None:
             lost = lost or (point is not None and point.queue_count > len(queues.keys()))
         elif not self._extent.is_void:
-            # `lacking_queues` finds single ones by the extent, which outlives a rebuild that a crash
-            # has ended.
+            # `lacking_queues` finds single ones by the extent, which outlives a crash in a rebuild.
             lost = self._extent.is_rebuilding or (lost and point is None)
         # Queues that end before the log's first record have nothing to go on from.
         if lost or (point is not None and point.phy_offset < first):

@@ -31,6 +31,7 @@ class RoleControl(RoleMachine):
     def __init__(
         self,
         node: ControlledNode,
+        address: str,
         links: RoleLinks,
         clients: ClientService,
         preparation: TermPreparation,
@@ -38,7 +39,7 @@ class RoleControl(RoleMachine):
         configured = node.config.broker_role
         super().__init__(
             node.config.broker_name,
-            node.addresses.listen,
+            address,
             node.mastership,
             lambda: random_source().randbytes(NONCE_BYTES),
             configured_sync=(

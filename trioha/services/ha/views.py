@@ -22,7 +22,6 @@ from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect
 from trioha.services.node.access_control import AccessControl
 from trioha.services.node.config_persist import ConfigPersist
-from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.node.namesrv_registration import NamesrvRegistration
 from trioha.services.node.request_forwarding import RequestForwarding
 from trioha.services.remoting.link import Outboxes
@@ -101,24 +100,19 @@ class RoleNode(Protocol):
 
 
 class ServingNode(RoleNode, Protocol):
-    """A member and what its clients get."""
+    """The node of a member, as its clients meet it: `services.node.broker_node`."""
 
     clock: Clock
     core: BrokerCore
     events: EventCounts
-    failover_alarm: Alarm
     forwarding: RequestForwarding
     gate: RequestGate
-    mastership: Mastership
     outboxes: Outboxes
     persist: ConfigPersist
-    replicas: Replicas
     schedule_message: Alarm
     store: FileMessageStore
     visibility: Visibility
 
-    @property
-    def reader_service(self) -> ReaderControl: ...
     def take_config(self, config: BrokerConfig) -> None: ...
     def after_batch(self) -> None: ...
     def give_up_waiting(self) -> None: ...
@@ -127,7 +121,6 @@ class ServingNode(RoleNode, Protocol):
 class ControlledNode(Protocol):
     """A member whose role is changed."""
 
-    addresses: BrokerAddresses
     clock: Clock
     core: BrokerCore
     events: EventCounts

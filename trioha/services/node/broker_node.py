@@ -212,6 +212,10 @@ class BrokerNode:
     def role(self) -> BrokerRole:
         return self.config.broker_role
 
+    def take_config(self, config: BrokerConfig) -> None:
+        """Be what this configuration says, for clients and name servers."""
+        self.config = config
+
     @property
     def broker_id(self) -> int:
         """The brokerId to register; 0 is the broker that takes writes."""

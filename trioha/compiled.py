@@ -62,6 +62,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.store.writer",
     "trioha.broker.cold_reads",
     "trioha.broker.core",
+    "trioha.broker.deliveries",
     "trioha.broker.message_fields",
     "trioha.broker.parking",
     "trioha.broker.pop.hold",

@@ -25,10 +25,10 @@ SYNC_FLUSH = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "sync_flush_timeout":
 class Bench:
     """A broker whose changes go nowhere until the test says that they arrived."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, by_quorum: bool = False, **settings: Any) -> None:
         self.config = attrs.evolve(BrokerConfig(), broker_ip1="127.0.0.1", **settings)
         self.events = RecordedEvents()
-        self.replicas = FakeReplicas()
+        self.replicas = FakeReplicas(by_quorum=by_quorum)
         self.core = BrokerCore(
             self.config,
             MemoryStore(),
@@ -269,6 +269,16 @@ def test_a_change_that_a_switch_overtakes_has_an_unknown_outcome(
     assert response.code == ResponseCode.SYSTEM_ERROR
     assert (response.remark or "").startswith(OUTCOME_UNKNOWN)
     assert bench.waits.waiter_count == 0
+
+
+def test_a_change_that_an_election_overtakes_has_an_unknown_outcome() -> None:
+    """A follower's accounts are the log's, which the change did not get into."""
+    bench = Bench(**SYNC, by_quorum=True)
+    answer = answer_later(bench)
+    bench.core.become(BrokerRole.SLAVE, 1)
+    response = answer(DONE.response(), at())
+    assert response is not None
+    assert response.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_what_no_other_broker_shares_is_done_whatever_the_role() -> None:

@@ -61,25 +61,19 @@ class AuthStore(Protocol):
         """Change the file in the background; False when too many changes wait."""
 
 
+@attrs.define(eq=False)
 class AuthAdminProcessor:
     """Shows and changes users and policies."""
 
-    def __init__(
-        self,
-        store: AuthStore,
-        is_super: IsSuper,
-        answer_later: AnswerLater,
-        is_copied: Callable[[], bool],
-    ) -> None:
-        """`is_copied` tells whether a change may have come here from another broker already.
+    _store: AuthStore
+    _is_super: IsSuper
+    _answer_later: AnswerLater
+    _is_copied: Callable[[], bool]
+    """Tells whether a change may have come here from another broker already.
 
-        mqadmin sends it to every broker: to a slave, whose users are the master's, and to each
-        member of a group, which all forward it to their leader.
-        """
-        self._store = store
-        self._is_super = is_super
-        self._answer_later = answer_later
-        self._is_copied = is_copied
+    mqadmin sends it to every broker: to a slave, whose users are the master's, and to each member
+    of a group, which all forward it to their leader.
+    """
 
     def handlers(self) -> dict[int, Handler]:
         return {

@@ -18,7 +18,8 @@ from trioha.broker.admin_config import RuntimeSettings
 from trioha.broker.client_registrations import client_registrations
 from trioha.broker.clients import ConsumerManager, ProducerManager
 from trioha.broker.cold_reads import ColdReads
-from trioha.broker.delay import DelayLevels, DelaySchedule
+from trioha.broker.delay import DelayLevels
+from trioha.broker.deliveries import Deliveries
 from trioha.broker.groups import GroupTable
 from trioha.broker.heartbeat import HeartbeatProcessor
 from trioha.broker.locks import QueueLocks
@@ -31,11 +32,8 @@ from trioha.broker.pop.acks import AckProcessor
 from trioha.broker.pop.assignment import AskRoute, AssignmentProcessor, no_route
 from trioha.broker.pop.hold import PopHold
 from trioha.broker.pop.queue_reader import QueueReader
-from trioha.broker.pop.records import ReviveLogWriter
-from trioha.broker.pop.redelivery import Redelivery
 from trioha.broker.pop.requests import PopProcessor
 from trioha.broker.pop.resources import PopResources
-from trioha.broker.pop.service import PopService
 from trioha.broker.pull import Confirm, PullProcessor, certain
 from trioha.broker.pull_hold import PullHold
 from trioha.broker.put_message import PutPipeline, ReplicaView
@@ -46,15 +44,10 @@ from trioha.broker.send_back import SendBackProcessor
 from trioha.broker.slave_tables import SlaveTables
 from trioha.broker.timers.listing import PendingTimersProcessor
 from trioha.broker.timers.recall import RecallProcessor
-from trioha.broker.timers.service import Timers
 from trioha.broker.topics import TopicTable
 from trioha.broker.traffic_stats import GROUP_BYTES, SENT_BACK, TOPIC_BYTES
-from trioha.broker.transactions.checks import TransactionChecks
 from trioha.broker.transactions.end import EndTransactionProcessor
 from trioha.broker.transactions.listing import OpenTransactionsProcessor
-from trioha.broker.transactions.progress import TransactionProgress
-from trioha.broker.transactions.queues import TransactionQueues
-from trioha.broker.transactions.service import Transactions
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
@@ -64,19 +57,8 @@ from trioha.store.interface import MessageStore
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import pack_host
-from trioha.wire.names import (
-    REVIVE_TOPIC_PREFIX,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-)
 from trioha.wire.remoting_command import RemotingCommand
 
-_DELIVERIES_PER_TURN = 256
-_LOADED_TOPICS = frozenset({TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TIMER_TOPIC})
-"""A broker that becomes master reads these topics: open transactions and pending timers."""
-_TIMED_TOPICS = _LOADED_TOPICS | {SCHEDULE_TOPIC}
 _METADATA_CHANGES = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -133,18 +115,32 @@ class BrokerCore:
         self.role = config.broker_role
         levels = DelayLevels.parse(config.message_delay_level)
         store_host = pack_host(config.broker_ip1, config.listen_port)
+        changed = self._table_changed
         self.topics = TopicTable(
-            config, events, wall_ms=wall_ms, on_change=on_topics_changed, on_op=self._table_changed
+            config, events, wall_ms=wall_ms, on_change=on_topics_changed, on_op=changed
         )
         self._known_topics = self.topics.topics
-        self.groups = GroupTable(config, events, wall_ms=wall_ms, on_op=self._table_changed)
-        self.offsets = ConsumerOffsetTable(
-            is_slave=self.role is BrokerRole.SLAVE, on_op=self._table_changed
-        )
+        self.groups = GroupTable(config, events, wall_ms=wall_ms, on_op=changed)
+        self.offsets = ConsumerOffsetTable(is_slave=self.role is BrokerRole.SLAVE, on_op=changed)
         self.consumers = ConsumerManager(config, self.groups)
         self.producers = ProducerManager(config)
         self.pipeline = PutPipeline(store, config, replicas)
-        self.schedule = DelaySchedule(levels, store, self.pipeline, events)
+        self.deliveries = Deliveries(
+            config,
+            store,
+            levels,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.producers,
+            self.pipeline,
+            store_host,
+            events,
+            rng,
+            by_quorum=replicas.by_quorum,
+        )
+        self._timed_topics = self.deliveries.topics
+        self.schedule, self.pops = self.deliveries.schedule, self.deliveries.pops
         self.metadata = Metadata(
             self.topics,
             self.groups,
@@ -169,70 +165,63 @@ class BrokerCore:
         """A slave's log holds a topic that its table does not: it is to ask its master."""
         self.schedule_changed = False
         """A delayed message or a transaction came in or ended: the next deadline may be nearer."""
-        self._open_cut = False
+        self._make_consuming(config, store, rng, confirm_master)
+        self._make_producing(config, store, levels, store_host, rng)
+        self._make_admin(config, store, events, instant, status, delete_queues)
+        self.handlers: Final[Mapping[int, Handler]] = MappingProxyType(
+            self._make_handlers(config, store, store_host, ask_route)
+        )
+
+    def _make_consuming(
+        self, config: BrokerConfig, store: MessageStore, rng: Random, confirm_master: Confirm
+    ) -> None:
+        topics, groups, offsets = self.topics, self.groups, self.offsets
         self._pull = PullProcessor(
             config,
             store,
-            self.topics,
-            self.groups,
+            topics,
+            groups,
             self.consumers,
-            self.offsets,
+            offsets,
             self.hold,
             self.cold_reads,
             confirm_master,
         )
-        queues = TransactionQueues(store, self.offsets)
-        progress = TransactionProgress(store, self.offsets, queues)
-        self.transactions = Transactions(
-            config, queues, progress, self.pipeline, self.topics, store_host
-        )
-        self.transaction_checks = TransactionChecks(
-            self.transactions,
-            store,
-            queues,
-            self.pipeline,
-            self.topics,
-            self.producers,
-            events,
-        )
-        self.timers = Timers(config, store, self.pipeline, self.offsets, events)
-        revive_topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
-        self._timed_topics = _TIMED_TOPICS | {revive_topic}
-        self._loaded_topics = _LOADED_TOPICS | {revive_topic}
-        self.pops = PopService(
-            store,
-            self.offsets,
-            self.topics,
-            self.groups,
-            self.pipeline,
-            ReviveLogWriter(revive_topic, config.broker_name, store_host),
-            Redelivery(self.topics, self.pipeline, rng, config.enable_retry_topic_v2),
-            by_quorum=replicas.by_quorum,
-        )
-        self._pop_resources = PopResources(config, self.topics, self.groups, rng)
+        self._pop_resources = PopResources(config, topics, groups, rng)
         self._pop = PopProcessor(
             config,
             self._pop_resources,
             self.pipeline,
-            QueueReader(store, self.offsets, self.pops),
+            QueueReader(store, offsets, self.pops),
             self.pops,
             self.pop_hold,
             confirm_master,
         )
-        self._send = SendProcessor(
-            config,
-            self.topics,
-            self.groups,
-            self.pipeline,
-            levels,
-            self.transactions,
-            store_host,
-            rng,
-        )
-        self._send_back = SendBackProcessor(
-            config, self.topics, self.groups, store, self.pipeline, levels, rng
-        )
         self._query = QueryProcessor(config, store, self.consumers)
+
+    def _make_producing(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        levels: DelayLevels,
+        store_host: bytes,
+        rng: Random,
+    ) -> None:
+        topics, groups, pipeline = self.topics, self.groups, self.pipeline
+        self._send = SendProcessor(
+            config, topics, groups, pipeline, levels, self.deliveries.transactions, store_host, rng
+        )
+        self._send_back = SendBackProcessor(config, topics, groups, store, pipeline, levels, rng)
+
+    def _make_admin(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        events: EventSink,
+        instant: Instant,
+        status: Callable[[Instant], Mapping[str, object]],
+        delete_queues: Callable[[str], None] | None,
+    ) -> None:
         self._admin = AdminProcessor(
             config,
             store,
@@ -254,28 +243,27 @@ class BrokerCore:
             instant=instant,
             events=events,
         )
+
+    def _make_handlers(
+        self, config: BrokerConfig, store: MessageStore, store_host: bytes, ask_route: AskRoute
+    ) -> dict[int, Handler]:
+        topics, offsets, pipeline, pops = self.topics, self.offsets, self.pipeline, self.pops
+        consumers, producers, deliveries = self.consumers, self.producers, self.deliveries
+        transactions, timers = deliveries.transactions, deliveries.timers
         processors: tuple[Processor, ...] = (
             self._send,
             self._send_back,
-            EndTransactionProcessor(self.transactions, self.pipeline),
-            OpenTransactionsProcessor(self.transactions, queues, self.pipeline, self.producers),
-            PendingTimersProcessor(self.timers, self.pipeline),
-            RecallProcessor(config, self.topics, self.timers, self.pipeline, store_host),
-            ReplyProcessor(self._send, self.pipeline, self.producers, store_host),
+            EndTransactionProcessor(transactions, pipeline),
+            OpenTransactionsProcessor(transactions, deliveries.queues, pipeline, producers),
+            PendingTimersProcessor(timers, pipeline),
+            RecallProcessor(config, topics, timers, pipeline, store_host),
+            ReplyProcessor(self._send, pipeline, producers, store_host),
             self._pull,
             self._pop,
-            AckProcessor(self.topics, self.offsets, self.pipeline, self.pops, self.pop_hold),
-            AssignmentProcessor(
-                config,
-                self.topics,
-                self.groups,
-                self.consumers,
-                self.pipeline,
-                self.pops,
-                ask_route,
-            ),
-            HeartbeatProcessor(self.consumers, self.producers, self.topics, self.groups),
-            OffsetProcessor(self.offsets, store, self.topics),
+            AckProcessor(topics, offsets, pipeline, pops, self.pop_hold),
+            AssignmentProcessor(config, topics, self.groups, consumers, pipeline, pops, ask_route),
+            HeartbeatProcessor(consumers, producers, topics, self.groups),
+            OffsetProcessor(offsets, store, topics),
             self._query,
             self.locks,
             self._admin,
@@ -287,7 +275,7 @@ class BrokerCore:
             handlers[code] = self.metadata_waits.guard(handlers[code])
         for code in _PROGRESS_MOVES:
             handlers[code] = self._noting_moves(handlers[code])
-        self.handlers: Final[Mapping[int, Handler]] = MappingProxyType(handlers)
+        return handlers
 
     @property
     def config(self) -> BrokerConfig:
@@ -305,10 +293,7 @@ class BrokerCore:
         if topic not in self._known_topics:
             self.unknown_topic_seen = True
         if topic in self._timed_topics:
-            if topic == SCHEDULE_TOPIC:
-                self.schedule.on_scheduled(queue_id)
-            elif topic == TIMER_TOPIC:
-                self.timers.on_dispatch(max_offset, tags_codes)
+            self.deliveries.on_dispatch(topic, queue_id, max_offset, tags_codes)
             self.schedule_changed = True
 
     def after_batch(self, instant: Instant) -> None:
@@ -404,26 +389,6 @@ class BrokerCore:
         self._admin.runtime_info.sample(instant)
         self._admin.traffic.sample(instant)
 
-    def next_delivery_ms(self, wall_ms: int) -> int | None:
-        """When `deliver_delayed` has something to do, on the wall clock; or None."""
-        nearest: int | None = None
-        for deadline_ms in (
-            self.schedule.next_deadline(wall_ms),
-            self.timers.next_deadline(wall_ms),
-            self.transaction_checks.next_deadline(wall_ms),
-            self.pops.next_deadline(wall_ms),
-        ):
-            if deadline_ms is not None and (nearest is None or deadline_ms < nearest):
-                nearest = deadline_ms
-        return nearest
-
-    def deliver_delayed(self, instant: Instant) -> None:
-        """Deliver delayed messages, check open transactions, deliver popped messages again."""
-        self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
-        self.timers.run_due(instant, _DELIVERIES_PER_TURN)
-        self.transaction_checks.run_due(instant, _DELIVERIES_PER_TURN)
-        self.pops.run_due(instant, _DELIVERIES_PER_TURN)
-
     def _table_changed(self, op: MetadataOp) -> None:
         self.metadata.write_at_once(op)
 
@@ -441,8 +406,7 @@ class BrokerCore:
         self._query.config = config
         self.consumers.config = config
         self.producers.config = config
-        self.transactions.config = config
-        self.timers.config = config
+        self.deliveries.set_config(config)
         self.waits.set(config)
 
     def become(self, role: BrokerRole, broker_id: int) -> None:
@@ -456,17 +420,15 @@ class BrokerCore:
         if role is BrokerRole.SLAVE:
             if not was_slave:
                 self.offsets.become_slave()
-            self.transactions.forget()
-            self.timers.follow()
-            self.pops.forget()
+            self.deliveries.forget()
             self.pop_hold.wake_all()
         elif was_slave:
             self.offsets.become_master()
             self.schedule.refresh()
             if not self.offsets.read_only:  # else the leader's tables are not complete yet
-                self.load_transactions()
-        elif self._open_cut:
-            self.load_transactions()
+                self.deliveries.load()
+        else:
+            self.deliveries.load_again()
 
     def _noting_moves(self, handler: Handler) -> Handler:
         """Return a handler that notes in the revive log which groups it has moved."""
@@ -481,23 +443,10 @@ class BrokerCore:
 
         return answer
 
-    def load_transactions(self) -> None:
-        """Read open transactions, pending timer messages, and what is popped.
-
-        Tables and queues must be up to the log.
-        """
-        self._open_cut = False
-        self.transactions.load()
-        self.pops.load()
-        self.transaction_checks.begin()
-        self.timers.load()
-
     def log_cut(self, topic: str, queue_id: int, offset: int) -> None:
         """A queue ends at `offset` from now on, sooner than before."""
         self.offsets.cut_back(topic, queue_id, offset)
-        if topic == SCHEDULE_TOPIC:
-            self.schedule.cut_back(queue_id, offset)
-        self._open_cut = self._open_cut or topic in self._loaded_topics
+        self.deliveries.log_cut(topic, queue_id, offset)
 
     def pause(self) -> None:
         """Take no puts, and deliver nothing delayed, until `become`."""

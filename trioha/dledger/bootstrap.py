@@ -167,6 +167,8 @@ def decide(
         if note.is_leader and not set(note.voters) & set(others):
             # All the other founders have been replaced: no witness is left.
             return _lost(member_id, other, ours)
+    # A founder that is away may have begun a group that these members know nothing of. One that has
+    # begun and is no witness was wiped since: its group may still be there.
     missing = [other for other in others if other not in there or there[other].begun]
     if missing:
         return WaitForMembers(
@@ -179,11 +181,13 @@ def decide(
 def _found(member_id: str, everybody: Mapping[str, PeerNote]) -> Decision:
     """Found the group: all founders are there, and none has begun."""
     full = sorted(member for member, note in everybody.items() if note.log_bytes)
+    # Two logs of one group that have nothing in common: the leader's would overwrite the other's.
     if len(full) > 1:
         return WaitForMembers(
             f"{' and '.join(full)} have messages in their stores already; a group begins with at "
             "most one such store: keep one and let the others start with empty ones"
         )
+    # Bytes without terms cannot be compared with a follower's (Raft 5.3).
     if full and not everybody[full[0]].has_terms:
         return WaitForMembers(
             f"the store of {full[0]} is a master-slave broker's; stop {full[0]} and convert it "
@@ -198,9 +202,11 @@ def _join(member_id: str, ours: PeerNote, notes: Mapping[str, PeerNote]) -> Deci
     leaders = {other: note for other, note in notes.items() if note.is_leader}
     if not leaders:
         return WaitForMembers("waits for the leader of the group, to join it")
+    # It voted with another disk, whose votes are forgotten (thesis 3.8).
     for other, note in leaders.items():
         if member_id in note.voters:
             return _lost(member_id, other, ours)
+    # The leader would cut the log off, down to the first byte that differs.
     if ours.log_bytes:
         return WaitForMembers(_strange_log(member_id, ours, next(iter(leaders))))
     return Begin(ours.birth)
@@ -208,6 +214,7 @@ def _join(member_id: str, ours: PeerNote, notes: Mapping[str, PeerNote]) -> Deci
 
 def _lost(member_id: str, other: str, ours: PeerNote) -> Decision:
     """Give up the vote: the group has begun, and knows this member by another disk's nonce."""
+    # The bytes may be all that is left of another group: to follow would cut them off.
     if ours.log_bytes:
         return WaitForMembers(_strange_log(member_id, ours, other))
     return Impaired(

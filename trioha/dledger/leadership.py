@@ -89,10 +89,12 @@ class Leadership:
         state = self._state
         if state.now_ms >= self._commit_due_ms:
             self._tell_commit()
+        # Check-quorum (thesis 6.2): a leader that a majority does not hear may have been replaced.
         if state.now_ms < self.next_heartbeat_ms:
             return True
         if state.now_ms - self._heard_by_majority_ms() < state.settings.election_timeout_min_ms:
             self._asks_once_more = False
+        # A process that stood still has asked nobody meanwhile: the silence proves nothing yet.
         elif self._asks_once_more or not state.is_late(self.next_heartbeat_ms):
             return False
         else:
@@ -114,7 +116,9 @@ class Leadership:
     def appended(self, end_offset: int) -> None:
         """Push what was appended to our log."""
         state = self._state
+        # Leader append-only (Raft 5.3): a leader never cuts its own log.
         assert end_offset >= state.end_offset, f"end {end_offset} after {state.end_offset}"
+        # The first bytes of a term are its control record, behind which logs differ visibly.
         if not self.may_push:
             state.terms = state.terms.begin(state.term, state.end_offset)
         state.end_offset = end_offset
@@ -154,6 +158,7 @@ class Leadership:
     def read(self, token: int) -> None:
         """Ask for leave to serve a read; it must see everything acknowledged so far."""
         state = self._state
+        # Thesis 6.4: it knows what was acknowledged before its term once it has committed in it.
         if not self.is_serving or len(self._reads) >= READS_MAX:
             state.reads.append(ReadReady(token, -1))
         elif self.has_lease:
@@ -172,13 +177,14 @@ class Leadership:
     def lease_until_ms(self) -> int:
         """End of the lease by our clock; -1 for none."""
         settings = self._state.settings
+        # After a transfer the target may be elected at once, whatever the voters promised.
         if self.lease_void or not settings.lease_reads:
             return -1
         return self._echoed_by_majority_ms() + settings.lease_ms
 
     def on_heartbeat_response(self, response: HeartbeatResponse) -> None:
         dispatcher = self.dispatchers.get(response.source)
-        if dispatcher is None:
+        if dispatcher is None:  # as in `on_push_response`
             return
         self._check(response)
         state = self._state
@@ -195,7 +201,7 @@ class Leadership:
 
     def on_push_response(self, response: PushResponse) -> None:
         dispatcher = self.dispatchers.get(response.source)
-        if dispatcher is None:
+        if dispatcher is None:  # a removed member, which has not heard of its removal
             return
         self._check(response)
         dispatcher.on_push_response(response)
@@ -229,6 +235,7 @@ class Leadership:
         state = self._state
         end = state.end_offset
         matched = response.matched_offset
+        # Its bytes beyond our log would count for a commit of bytes that nobody has.
         if not response.held_offset <= matched <= end:
             raise RemoteProtocolError(
                 f"{response.source} says it holds {response.held_offset} and matches "

@@ -169,21 +169,30 @@ def judge(
     against = _contradiction(node, heard, addresses)
     if against is not None:
         return against
+    # Invariant 3: the term would go on from a shorter log, and write other bytes where the member
+    # holds acknowledged ones.
     ahead = max(heard, key=lambda one: heard[one].reach, default=-1)
     if ahead >= 0 and heard[ahead].reach > node.reach:
         return Judgement(Ruling.AHEAD, _what_is_lost(node, ahead, heard[ahead], addresses), ahead)
     is_pair = len(words) == 1
+    # A promised term may begin, or have begun, without this node's knowledge (invariant 2): from
+    # then on the old term must not go on, whoever else confirms it.
     is_promised = node.promised[0] > node.epoch or any(
         _is_beyond(word.promised, node) for word in heard.values()
     )
     if not silent and not is_promised:
         return Judgement(Ruling.CONFIRMED, "every member says so")
+    # In a set of three this lost an acknowledged message (seed 737 of generator 1): the promoted
+    # node may have stopped before it registered, and left its promises with a third.
     if is_pair and remembered and not is_promised:
         if not node.may_have_lost:
             return Judgement(Ruling.CONFIRMED, "a name server remembers our claim")
+        # An ASYNC_MASTER promised nothing beyond its own machine, which has lost power. A
+        # SYNC_MASTER's slave may hold what was acknowledged: it is waited for.
         if patience_over and not node.sync:
             epoch = next_epoch(_newest(node, heard), node.home_id, words, silent=1)
             return Judgement(Ruling.ANEW, epoch=epoch)
+    # RocketMQ's pair, started as ever: no failover has taken place that could be missed.
     if (
         is_pair
         and silent
@@ -213,13 +222,16 @@ def objection_to(
     `history`, `end` and `standing` are the member's own. `ticket_holder` is an operator who is
     failing the broker over at this moment.
     """
+    # Two candidates at a time, the operator's and this one, could each get some of the promises.
     if ticket_holder:
         return f"{ticket_holder} is failing this broker over"
+    # Its promise would end the term that it serves in, and that slaves may follow.
     if standing is Standing.MASTER:
         return "this node is master"
     log_term = history.cut(end).newest
     reach = (log_term.epoch if log_term is not None else 0, end)
     candidates_term = candidate.history.cut(candidate.end).newest
+    # Two terms of one number: their bytes differ although the offsets say nothing of it.
     is_other = log_term != candidates_term and reach[0] == candidate.reach[0]
     if reach > candidate.reach or is_other:
         return (
@@ -239,6 +251,7 @@ def _contradiction(
         serves = word.standing is Standing.MASTER
         if word.known[0] > node.epoch or (word.known[0] == node.epoch and is_other and serves):
             return Judgement(Ruling.NEWER, f"{name}, as it says itself,", home_id, known=word.known)
+    # Neither node serves: to go on would decide for the operator which of two histories counts.
     for home_id, word in sorted(heard.items()):
         if word.known[0] == node.epoch and word.known[1] not in (b"", node.nonce):
             return Judgement(
@@ -248,6 +261,7 @@ def _contradiction(
                 f"status` and promote one: trioha failover {node.broker_name} --to {home_id}",
                 home_id,
             )
+    # The operator's tool asked this node before it came back, and may promote another at any time.
     for home_id, word in sorted(heard.items()):
         if word.ticket_holder:
             return Judgement(
@@ -267,6 +281,7 @@ def _has_quorum(
     moment_over: bool,
 ) -> bool:
     """Do so many members speak that a new term of this node lacks nothing acknowledged?"""
+    # Two silent members may have acknowledged messages to each other, in a term of their own.
     if not heard or len(silent) > MISSING_MAX:
         return False
     if not silent:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Protocol
 from zlib import crc32
 
+import attrs
+
 from trioha.errors import LocalProtocolError, OffsetOutOfRange, RemoteProtocolError
 from trioha.ha.confirmation import Returning, objection_to
 from trioha.ha.hello import PROOF_SPAN_BYTES, Hello, HelloAnswer, Log, Span
@@ -48,25 +50,17 @@ class Greeted(Protocol):
         """Remoting address of the master that this node follows; "" when none."""
 
 
+@attrs.define(eq=False)
 class Greeting:
     """Answers the hellos of one node."""
 
-    def __init__(
-        self,
-        broker_name: str,
-        address: str,
-        mastership: Mastership,
-        log: Log,
-        greeted: Greeted,
-        ticket_holder: Callable[[], str],
-    ) -> None:
-        """`ticket_holder` returns the operator who is failing this broker over, "" for none."""
-        self._broker_name = broker_name
-        self._address = address
-        self._mastership = mastership
-        self._log = log
-        self._greeted = greeted
-        self._ticket_holder = ticket_holder
+    _broker_name: str
+    _address: str
+    _mastership: Mastership
+    _log: Log
+    _greeted: Greeted
+    _ticket_holder: Callable[[], str]
+    """Returns the operator who is failing this broker over, "" for none."""
 
     def greet(self, hello: Hello) -> HelloAnswer:
         """Act on a hello, and answer it.

@@ -170,7 +170,9 @@ class Recovery:
         if self._extent is None:
             lost = lost or (point is not None and point.queue_count > len(queues.keys()))
         elif not self._extent.is_void:
+            # `lacking_queues` finds single ones by the extent, which outlives a crash in a rebuild.
             lost = self._extent.is_rebuilding or (lost and point is None)
+        # Queues that end before the log's first record have nothing to go on from.
         if lost or (point is not None and point.phy_offset < first):
             return self._start_anew()
         sound = [queue for key, queue in queues.table.items() if key not in queues.damaged]
@@ -185,6 +187,8 @@ class Recovery:
         else:
             for queue in sound:
                 queue.recover(None, foreign=True)
+            # RocketMQ's store: it has no recovery point. DefaultMessageStore.load trusts its queues
+            # when there is no abort file; a garbled checkpoint has lived through a power loss.
             is_clean = clean and not checkpoint.is_garbled
             start = self._start_by_queues(sound) if is_clean else self._start_by_time(checkpoint)
             for queue in sound:
@@ -234,6 +238,7 @@ class Recovery:
         )
 
     def _start_anew(self) -> tuple[int, bool]:
+        # `rebuilding_extent` measures the queues: they must know their ends.
         for key, queue in self._queues.table.items():
             if key not in self._queues.damaged:
                 queue.recover(None, foreign=True)
@@ -275,6 +280,7 @@ class Recovery:
         """
         log = self._log
         timestamp = checkpoint.recover_timestamp
+        # CommitLog.isMappedFileMatchedRecover: only a safe index has to be up to the start.
         if self._config.index_enable and self._config.index_safe:
             timestamp = min(timestamp, checkpoint.index_msg_timestamp)
         log.settle(log.files.end_offset)
@@ -292,6 +298,7 @@ class Recovery:
                 lambda offset, size: size == PADDING_SIZE or self._time_of(offset) <= timestamp,
             )
             entry = queue.entry(after - 1)
+            # The entry itself may be damaged: it counts only if its record is there.
             if entry is not None and start < entry[0] and 0 < self._time_of(entry[0]) <= timestamp:
                 start = entry[0]
         return start

@@ -102,9 +102,7 @@ def play(
             open_cluster(layout or scenario.layout, seed=seed, settings=settings) as cluster,
             open_background_nursery() as nursery,
         ):
-            cluster.timeline.on_event = on_event
-            for event in cluster.timeline.events:
-                on_event(event)
+            cluster.timeline.tell(on_event)
             if recording is not None:
                 nursery.start_soon(_record, cluster, recording)
             failure = await _outcome(scenario, cluster)

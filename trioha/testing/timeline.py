@@ -63,13 +63,20 @@ class Timeline:
 
     def __init__(self) -> None:
         self.events: list[TimelineEvent] = []
-        self.on_event: Callable[[TimelineEvent], None] = lambda event: None
+        self._listeners: list[Callable[[TimelineEvent], None]] = []
         self._grown = trio.Event()
+
+    def tell(self, listener: Callable[[TimelineEvent], None]) -> None:
+        """Call `listener` with every event, those so far at once."""
+        for event in self.events:
+            listener(event)
+        self._listeners.append(listener)
 
     def add(self, event: TimelineEvent) -> None:
         """Take the next event."""
         self.events.append(event)
-        self.on_event(event)
+        for listener in self._listeners:
+            listener(event)
         self._grown.set()
         self._grown = trio.Event()
 

@@ -412,7 +412,7 @@ def test_what_waits_in_the_other_retry_topic_is_delivered_after_a_change() -> No
     after = v2_side(before.store)
     after.core.topics.load(before.core.topics.encode())
     after.core.offsets.load(before.core.offsets.encode())
-    after.core.load_transactions()
+    after.core.deliveries.load()
     (again,) = after.pop()
     assert again.record.topic == RETRY
     after.wait(INVISIBLE_MS)

@@ -113,7 +113,7 @@ def test_checkpoints_that_a_java_broker_wrote_into_other_queues_are_taken_over()
             at().wall_ms,
         )
     side.core.offsets.commit(GROUP, "T", 0, 2)
-    side.core.load_transactions()
+    side.core.deliveries.load()
     side.wait(59_999)
     assert side.pop() == []
     assert progress(side, 5) == 3

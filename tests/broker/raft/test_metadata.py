@@ -453,17 +453,17 @@ def test_progress_of_deliveries_is_behind_them_in_the_log(pair: Pair) -> None:
     leader, other = pair.leader, pair.other
     new_topic(leader)
     leader.put_delayed()
-    leader.core.deliver_delayed(at(100_000))
+    leader.core.deliveries.run_due(at(100_000))
     assert not leader.queue("T"), "what is not committed is not delivered"
     pair.level()
-    leader.core.deliver_delayed(at(100_000))
+    leader.core.deliveries.run_due(at(100_000))
     leader.batch()
     assert leader.queue("T")[0] < leader.bodies()[-1][0]
     pair.level()
     assert other.core.schedule.offsets() == {1: 1}
     # Whoever has the progress has the delivery: the next leader makes it no second time.
     pair.fail_over()
-    other.core.deliver_delayed(at(100_000))
+    other.core.deliveries.run_due(at(100_000))
     assert len(other.queue("T")) == 1
 
 
@@ -472,11 +472,11 @@ def test_a_delivery_that_was_cut_is_made_again(pair: Pair) -> None:
     new_topic(leader)
     leader.put_delayed()
     pair.level()
-    leader.core.deliver_delayed(at(100_000))
+    leader.core.deliveries.run_due(at(100_000))
     leader.batch()
     pair.fail_over()
     assert other.core.schedule.offsets() == {}
-    other.core.deliver_delayed(at(100_000))
+    other.core.deliveries.run_due(at(100_000))
     assert len(other.queue("T")) == 1
     leader.step_down()
     assert leader.core.schedule.offsets() == {}
@@ -690,7 +690,7 @@ def test_levels_that_the_last_records_moved_are_looked_at(pair: Pair) -> None:
     new_topic(leader)
     leader.put_delayed()
     pair.level()
-    leader.core.deliver_delayed(at(1_000))
+    leader.core.deliveries.run_due(at(1_000))
     leader.put_delayed()
     leader.batch()
     other.copy(leader)
@@ -701,5 +701,5 @@ def test_levels_that_the_last_records_moved_are_looked_at(pair: Pair) -> None:
     other.raft.lead()
     assert other.core.schedule.offsets() == {1: 1}
     assert other.core.schedule.next_deadline(WALL_MS) is not None
-    other.core.deliver_delayed(at(100_000))
+    other.core.deliveries.run_due(at(100_000))
     assert len(other.queue("T")) == 2

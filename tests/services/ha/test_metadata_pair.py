@@ -126,7 +126,7 @@ class Node:
 
     def deliver(self, instant: Instant) -> None:
         with self.outboxes.batch():
-            self.core.deliver_delayed(instant)
+            self.core.deliveries.run_due(instant)
         self.after_batch()
 
     def state(self) -> dict[str, object]:

@@ -54,7 +54,7 @@ async def test_timers_survive_switches(
                 await set_.wait(set_.is_level)
             over.set()
         master = await set_.wait_master()
-        await set_.wait(lambda: is_finished(set_[master].node.core.timers), 60)
+        await set_.wait(lambda: is_finished(set_[master].node.core.deliveries.timers), 60)
         await set_.wait(set_.is_level)
         end = set_[master].node.store.max_phy_offset
         log = set_[master].root / "commitlog"

@@ -48,7 +48,7 @@ async def loaded(set_: VirtualSet, load: TransactionLoad) -> AsyncIterator[None]
             yield
             over.set()
         home_id = await set_.wait_master()
-        await set_.wait(lambda: is_finished(set_[home_id].node.core.transactions), 120)
+        await set_.wait(lambda: is_finished(set_[home_id].node.core.deliveries.transactions), 120)
         producers.cancel_scope.cancel()
 
 

@@ -47,7 +47,7 @@ async def test_timers_survive_elections(
             over.set()
         leader = await group.leader()
         node = leader.node
-        await group.wait(lambda: is_finished(node.core.timers))
+        await group.wait(lambda: is_finished(node.core.deliveries.timers))
         # The last deliveries count once a majority holds them.
         await group.wait(lambda: node.visibility.limit >= node.store.max_phy_offset)
         end = leader.node.visibility.limit

@@ -70,7 +70,7 @@ async def loaded(group: VirtualGroup, load: TransactionLoad) -> AsyncIterator[No
             yield
             over.set()
         leader = await group.leader()
-        await group.wait(lambda: is_finished(leader.node.core.transactions))
+        await group.wait(lambda: is_finished(leader.node.core.deliveries.transactions))
         producers.cancel_scope.cancel()
 
 

@@ -174,12 +174,12 @@ class PopSide:
     def wait(self, elapsed_ms: int, *, safe: bool = True) -> None:
         """Let time go by; what is due on the way is done when it is due, and on disk if `safe`."""
         until_ms = self.now_ms + elapsed_ms
-        while (due_ms := self.core.next_delivery_ms(at(self.now_ms).wall_ms)) is not None:
+        while (due_ms := self.core.deliveries.next_deadline(at(self.now_ms).wall_ms)) is not None:
             due_in_ms = due_ms - at(self.now_ms).wall_ms
             if self.now_ms + due_in_ms > until_ms:
                 break
             self.now_ms += max(0, due_in_ms)
-            self.core.deliver_delayed(at(self.now_ms))
+            self.core.deliveries.run_due(at(self.now_ms))
             if safe:
                 self.make_safe()
         self.now_ms = until_ms
@@ -216,7 +216,7 @@ class PopSide:
         side.core.groups.load(self.core.groups.encode())
         side.core.offsets.load(offsets)
         side.now_ms = self.now_ms
-        side.core.load_transactions()
+        side.core.deliveries.load()
         return side
 
 

@@ -43,22 +43,15 @@ _BITS_MAX: Final = 65_536
 """A checkpoint has at most 32 messages; a filter may have left out many between them."""
 
 
+@attrs.define(eq=False)
 class AckProcessor:
     """Answers acknowledgements."""
 
-    def __init__(
-        self,
-        topics: TopicTable,
-        offsets: ConsumerOffsetTable,
-        pipeline: PutPipeline,
-        service: PopService,
-        hold: PopHold,
-    ) -> None:
-        self._topics = topics
-        self._offsets = offsets
-        self._pipeline = pipeline
-        self._service = service
-        self._hold = hold
+    _topics: TopicTable
+    _offsets: ConsumerOffsetTable
+    _pipeline: PutPipeline
+    _service: PopService
+    _hold: PopHold
 
     def handlers(self) -> dict[int, Handler]:
         return {

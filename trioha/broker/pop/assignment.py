@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import attrs
+
 from trioha.broker.clients import ConsumerManager
 from trioha.broker.groups import GroupTable
 from trioha.broker.pop.allocation import STRATEGIES, allocate_for_pop
@@ -42,26 +44,17 @@ def no_route(topic: str, on_route: Callable[[TopicRouteData | None], None]) -> N
     on_route(None)
 
 
+@attrs.define(eq=False)
 class AssignmentProcessor:
     """Shares queues out, and keeps the request modes."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerManager,
-        pipeline: PutPipeline,
-        service: PopService,
-        ask_route: AskRoute,
-    ) -> None:
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._pipeline = pipeline
-        self._service = service
-        self._ask_route = ask_route
+    _config: BrokerConfig
+    _topics: TopicTable
+    _groups: GroupTable
+    _consumers: ConsumerManager
+    _pipeline: PutPipeline
+    _service: PopService
+    _ask_route: AskRoute
 
     def handlers(self) -> dict[int, Handler]:
         return {

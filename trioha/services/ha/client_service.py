@@ -8,19 +8,35 @@ node goes on forwarding: clients still have the old route.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trioha.broker.set_modes import DEMOTED, PAUSED, SERVING
+from trioha.ha.mastership import Mastership
+from trioha.ha.replicas import Replicas
 from trioha.remoting.channel import Instant
 from trioha.services.ha.open_mastership import config_of_role
 from trioha.services.ha.role_journal import tell_role
-from trioha.services.ha.views import ServingNode
+from trioha.services.ha.views import ReaderControl, ServingNode
 from trioha.store.accept_loss import forget_loss
 
 
 class ClientService:
     """Changes over in one scheduler pass. `next_deadline_ms` says when to call `on_time`."""
 
-    def __init__(self, node: ServingNode) -> None:
+    def __init__(
+        self,
+        node: ServingNode,
+        mastership: Mastership,
+        replicas: Replicas,
+        readers: ReaderControl,
+        on_deadline: Callable[[], None],
+    ) -> None:
+        """`on_deadline` is called when `next_deadline_ms` may be another one."""
         self._node = node
+        self._mastership = mastership
+        self._replicas = replicas
+        self._readers = readers
+        self._on_deadline = on_deadline
         self._configured = node.config
 
     @property
@@ -35,7 +51,7 @@ class ClientService:
     def take_writes(self) -> None:
         node = self._node
         self._take_role()
-        node.replicas.begin_term()
+        self._replicas.begin_term()
         node.core.become(node.role, node.broker_id)
         tell_role(node, node.events)
         node.persist.check()
@@ -48,14 +64,14 @@ class ClientService:
         self._take_role()
         node.core.become(node.role, node.broker_id)
         node.give_up_waiting()
-        node.failover_alarm.check()
+        self._on_deadline()
         tell_role(node, node.events)
 
     def park(self) -> None:
         """Park changes from now on."""
         self._node.core.pause()
         self._node.gate.park(PAUSED)
-        self._node.failover_alarm.check()
+        self._on_deadline()
 
     def release(self) -> None:
         """Answer requests here, parked ones first."""
@@ -76,8 +92,8 @@ class ClientService:
         node, now_ms = self._node, self._node.clock.now_ms()
         with node.outboxes.batch():
             node.gate.forward(DEMOTED, address, now_ms, node.core.client_registrations(now_ms))
-            node.reader_service.send_on()
-        node.failover_alarm.check()
+            self._readers.send_on()
+        self._on_deadline()
 
     def _take_role(self) -> None:
-        self._node.take_config(config_of_role(self._configured, self._node.mastership))
+        self._node.take_config(config_of_role(self._configured, self._mastership))

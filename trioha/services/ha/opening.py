@@ -84,7 +84,7 @@ async def open_master_slave_node(
         )
         node.metadata_files.load()
         node.core.schedule.refresh()
-        node.core.load_transactions()
+        node.core.deliveries.load()
         await node.persist.save_all()
     except BaseException:
         store.close()

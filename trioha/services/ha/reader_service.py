@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trioha.broker.present_reads import PresentReads
+from trioha.ha.mastership import Mastership
 from trioha.ha.readers import ReadersLimit
+from trioha.ha.replicas import Replicas
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.requests import answer_late
 from trioha.services.ha.views import ServingNode
@@ -22,17 +24,26 @@ PATIENCE_MS = 2_500
 class ReaderService:
     """Acts in the pass in which a slave reports; `next_deadline_ms` says when to call `on_time`."""
 
-    def __init__(self, node: ServingNode) -> None:
+    def __init__(
+        self,
+        node: ServingNode,
+        mastership: Mastership,
+        replicas: Replicas,
+        on_deadline: Callable[[], None],
+    ) -> None:
+        """`on_deadline` is called when `next_deadline_ms` may be another one."""
         self._node = node
-        self._limit = ReadersLimit(node.mastership)
+        self._replicas = replicas
+        self._on_deadline = on_deadline
+        self._limit = ReadersLimit(mastership)
         self._visibility = node.visibility
         self._reads = PresentReads(
             node.core.handlers,
             node.core.metadata,
-            node.replicas,
+            replicas,
             node.events,
             needs_proof=lambda: self._limit.applies,
-            term=lambda: node.mastership.nonce,
+            term=lambda: mastership.nonce,
             now_ms=node.clock.now_ms,
             timeout_ms=min(node.config.slave_timeout, PATIENCE_MS),
         )
@@ -58,7 +69,7 @@ class ReaderService:
     def limit(self) -> None:
         """Show readers what they may see by now."""
         node = self._node
-        limit = self._limit.offset(node.replicas.push2slave_max_offset)
+        limit = self._limit.offset(self._replicas.push2slave_max_offset)
         self._visibility.set_limit(UNBOUNDED if limit is None else limit)
         # A node that may have been replaced sends no reader back to what it knows itself.
         node.core.must_confirm(limit is not None)
@@ -85,13 +96,13 @@ class ReaderService:
         """Answer a question about the present, or keep it until a slave has proved the answer."""
         response = self._reads.handle(channel, request, instant)
         if response is None:
-            self._node.failover_alarm.check()
+            self._on_deadline()
         return response
 
     def confirm_master(self, then: Callable[[bool], None]) -> None:
         """Call `then` with True once a slave has confirmed this master; or with False."""
         self._reads.confirm(then)
-        self._node.failover_alarm.check()
+        self._on_deadline()
 
     def send_on(self) -> None:
         """Have every question handled again: another master is known."""

@@ -34,8 +34,8 @@ from trioha.services.ha.resync import HaResync
 from trioha.services.ha.role import serve_role
 from trioha.services.ha.role_control import RoleControl
 from trioha.services.ha.role_journal import tell_role
+from trioha.services.ha.role_links import RoleLinks
 from trioha.services.ha.settlement import settle_hand_overs
-from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.ha.status import master_slave_status
 from trioha.services.ha.term_preparation import TermPreparation
 from trioha.services.loop.alarm import Alarm
@@ -76,14 +76,10 @@ class SetReplication:
         self.clock = clock
         self.core = node.core
         self.events = node.events
-        self.addresses = node.addresses
+        address = node.addresses.listen
         self.access = node.access
         self.outboxes = node.outboxes
-        self.visibility = node.visibility
-        self.persist = node.persist
         self.registration = node.registration
-        self.forwarding = node.forwarding
-        self.schedule_message = node.schedule_message
         self.mastership = mastership
         self.replicas = replicas
         self.audit = audit
@@ -91,27 +87,27 @@ class SetReplication:
         self.connect_link = connect_link
         self.master_address = MasterAddress(config.ha_master_address)
         self.master_remoting_address = MasterAddress()
-        self.ha_master: HaMaster | None = None
-        self.ha_client: HaClient | None = None
-        self.slave_synchronizer: SlaveSynchronizer | None = None
+        self.links = RoleLinks()
         self.flush = CommitlogFlush(store, config, clock, node.events, self._on_flushed)
         self.stand_still = StandStill(clock, self._on_stood_still)
-        self.reader_service = ReaderService(self)
-        self.client_service = ClientService(self)
+        self.reader_service = ReaderService(node, mastership, replicas, self._on_deadline)
+        self.client_service = ClientService(
+            node, mastership, replicas, self.reader_service, self._on_deadline
+        )
         preparation = TermPreparation(store, self.flush, self.outboxes, node.on_dispatched)
-        self.roles = RoleControl(self, self.client_service, preparation)
+        self.roles = RoleControl(self, address, self.links, self.client_service, preparation)
         self.failover = FailoverProcessor(
             config.broker_name,
             self.roles,
             FailoverFacts(self),
             self.audit,
             self.events,
-            on_deadline=lambda: self.failover_alarm.check(),
+            on_deadline=self._on_deadline,
             caller=self.access.caller,
         )
         greeting = Greeting(
             config.broker_name,
-            self.addresses.listen,
+            address,
             mastership,
             store,
             self.roles,
@@ -122,7 +118,7 @@ class SetReplication:
             mastership,
             store,
             config,
-            self.addresses.listen,
+            address,
             self.master_remoting_address,
             self.events,
             clock,
@@ -151,6 +147,16 @@ class SetReplication:
         self.reader_service.limit()
 
     @property
+    def ha_master(self) -> HaMaster | None:
+        """The links to slaves; None unless this node is master."""
+        return self.links.master
+
+    @property
+    def ha_client(self) -> HaClient | None:
+        """The link to the master; None unless this node is a slave."""
+        return self.links.client
+
+    @property
     def broker_id(self) -> int:
         return self.roles.broker_id
 
@@ -162,15 +168,8 @@ class SetReplication:
     def role(self) -> BrokerRole:
         return self.node.role
 
-    def take_config(self, config: BrokerConfig) -> None:
-        """Be what this configuration says, for clients and name servers."""
-        self.node.config = config
-
-    def after_batch(self) -> None:
-        self.node.after_batch()
-
-    def give_up_waiting(self) -> None:
-        self.node.give_up_waiting()
+    def _on_deadline(self) -> None:
+        self.failover_alarm.check()
 
     # Puts of this node, and what disk and slaves confirm of them.
 
@@ -225,7 +224,7 @@ class SetReplication:
         """Apply changes that the master sent, each between the bytes of log where it belongs."""
         self.core.metadata.follow(body)
         self.failover.on_log_grown()
-        self.persist.check()
+        self.node.persist.check()
 
     def streams_metadata(self) -> bool:
         """Return whether the master sends changes by itself at the moment."""
@@ -284,8 +283,8 @@ class SetReplication:
         """Nothing to do: links to slaves have connections of their own."""
 
     def topic_missed(self) -> None:
-        if self.slave_synchronizer is not None:
-            self.slave_synchronizer.hurry_nowait()
+        if self.links.synchronizer is not None:
+            self.links.synchronizer.hurry_nowait()
 
     def _on_cut(self, cut: Cut) -> None:
         """Take back what this node knew of the log behind a cut."""
@@ -297,7 +296,7 @@ class SetReplication:
             self.core.log_cut(queue["topic"], queue["queue_id"], queue["first_queue_offset"])
         if since_wall_ms := cut.note.get("first_store_timestamp"):
             self.core.schedule.deliveries_cut(since_wall_ms)
-        self.persist.check()
+        self.node.persist.check()
 
     # News of the master.
 
@@ -307,7 +306,7 @@ class SetReplication:
 
     def on_master(self, address: str, ha_address: str) -> None:
         """Follow the master that a name server names, if this node is a slave."""
-        if self.role is not BrokerRole.SLAVE or address == self.addresses.listen:
+        if self.role is not BrokerRole.SLAVE or address == self.node.addresses.listen:
             return  # the answer to a registration of an earlier role
         self.master_remoting_address.set(address)
         if not self.config.ha_master_address or self.mastership.history.was_failed_over:
@@ -359,7 +358,7 @@ class SetReplication:
             self.node.keyring,
             name="failover.settle",
         )
-        await nursery.start(serve_role, self, self.roles, listeners.ha, name="role")
+        await nursery.start(serve_role, self, self.links, self.roles, listeners.ha, name="role")
 
     async def settle(self, nursery: trio.Nursery) -> None:
         roles, handshake, registration = self.roles, self.handshake, self.registration

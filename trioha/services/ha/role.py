@@ -15,6 +15,7 @@ from trioha.services.ha.client import HaClient
 from trioha.services.ha.client_link import SlaveContext
 from trioha.services.ha.master import HaMaster
 from trioha.services.ha.role_control import RoleControl
+from trioha.services.ha.role_links import RoleLinks
 from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.ha.views import LinkedNode
 from trioha.services.loop.transport import Listener
@@ -22,6 +23,7 @@ from trioha.services.loop.transport import Listener
 
 async def serve_role(
     node: LinkedNode,
+    links: RoleLinks,
     roles: RoleControl,
     ha_listener: Listener,
     *,
@@ -30,20 +32,23 @@ async def serve_role(
     """Run the node's present role until cancelled; started once the first role is."""
     while True:
         async with trio.open_nursery() as nursery:
-            roles.links = nursery.cancel_scope
             if node.role is BrokerRole.SLAVE:
-                _start_slave(node, roles, ha_listener, nursery)
+                _start_slave(node, links, roles.suspended, ha_listener, nursery)
             else:
-                _start_master(node, ha_listener, nursery)
+                _start_master(node, links, ha_listener, nursery)
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
-            # The role's tasks run until `links` is cancelled.
-        node.ha_master = node.ha_client = node.slave_synchronizer = None
+            # The role's tasks run until the links are changed.
+        links.ended()
         await roles.carry_out_between()
 
 
 def _start_slave(
-    node: LinkedNode, roles: RoleControl, listener: Listener, nursery: trio.Nursery
+    node: LinkedNode,
+    links: RoleLinks,
+    suspended: str,
+    listener: Listener,
+    nursery: trio.Nursery,
 ) -> None:
     nursery.start_soon(_turn_away, listener, name="ha.turn_away")
     context = SlaveContext(
@@ -54,17 +59,17 @@ def _start_slave(
         on_appended=node.on_appended,
         on_metadata=node.on_metadata,
     )
-    node.ha_client = HaClient(
+    client = HaClient(
         context,
         node.master_address,
         handshake=node.handshake,
         on_failed=node.registration.ask_for_master,
         connect_to=node.connect_link,
     )
-    if roles.suspended:
-        node.ha_client.suspend(roles.suspended)
-    nursery.start_soon(node.ha_client.run, name="ha.client")
-    node.slave_synchronizer = SlaveSynchronizer(
+    if suspended:
+        client.suspend(suspended)
+    nursery.start_soon(client.run, name="ha.client")
+    synchronizer = SlaveSynchronizer(
         node.core.slave_tables,
         node.config.slave_sync_interval,
         node.events,
@@ -73,9 +78,8 @@ def _start_slave(
         connect_to=node.connect_to,
         sign=node.access.sign,
     )
-    nursery.start_soon(
-        node.slave_synchronizer.run, node.master_remoting_address, name="slave_synchronize"
-    )
+    nursery.start_soon(synchronizer.run, node.master_remoting_address, name="slave_synchronize")
+    links.follow(nursery.cancel_scope, client, synchronizer)
 
 
 async def _turn_away(listener: Listener) -> None:
@@ -84,8 +88,10 @@ async def _turn_away(listener: Listener) -> None:
         (await listener.accept()).close()
 
 
-def _start_master(node: LinkedNode, listener: Listener, nursery: trio.Nursery) -> None:
-    node.ha_master = HaMaster(
+def _start_master(
+    node: LinkedNode, links: RoleLinks, listener: Listener, nursery: trio.Nursery
+) -> None:
+    master = HaMaster(
         store=node.store,
         replicas=node.replicas,
         config=node.config,
@@ -96,4 +102,5 @@ def _start_master(node: LinkedNode, listener: Listener, nursery: trio.Nursery) -
         term=Term(node.mastership.epoch, node.mastership.nonce),
         metadata_snapshot=node.core.metadata.snapshot,
     )
-    nursery.start_soon(node.ha_master.serve, listener, name="ha.accept")
+    links.lead(nursery.cancel_scope, master)
+    nursery.start_soon(master.serve, listener, name="ha.accept")

@@ -9,7 +9,6 @@ nurseries (`services.ha.term_preparation`).
 from __future__ import annotations
 
 import attrs
-import trio
 
 from trioha.config import BrokerRole
 from trioha.ha import role_effects as effects
@@ -18,6 +17,7 @@ from trioha.ha.role_effects import BeginTerm, CutHalfRecord, Dispatch, Effect, F
 from trioha.ha.role_machine import RoleMachine
 from trioha.services.ha.client_service import ClientService
 from trioha.services.ha.role_journal import tell_effect
+from trioha.services.ha.role_links import RoleLinks
 from trioha.services.ha.term_preparation import TermPreparation
 from trioha.services.ha.views import ControlledNode
 from trioha.services.loop.host import random_source
@@ -29,20 +29,23 @@ class RoleControl(RoleMachine):
     """The role of one node."""
 
     def __init__(
-        self, node: ControlledNode, clients: ClientService, preparation: TermPreparation
+        self,
+        node: ControlledNode,
+        address: str,
+        links: RoleLinks,
+        clients: ClientService,
+        preparation: TermPreparation,
     ) -> None:
         configured = node.config.broker_role
         super().__init__(
             node.config.broker_name,
-            node.addresses.listen,
+            address,
             node.mastership,
             lambda: random_source().randbytes(NONCE_BYTES),
             configured_sync=(
                 None if configured is BrokerRole.SLAVE else configured is BrokerRole.SYNC_MASTER
             ),
         )
-        self.links = trio.CancelScope()
-        """Scope of the role's nursery; `carry_out_between` prepares the next role."""
         self.in_doubt = Signal()
         """Set to ask the members whether this node may be master (`services.ha.confirmation`)."""
         self.unsettled = Signal()
@@ -50,6 +53,7 @@ class RoleControl(RoleMachine):
         self.began = Signal()
         """Set to announce this node to the members (`services.ha.announcement`)."""
         self._node = node
+        self._links = links
         self._clients = clients
         self._preparation = preparation
 
@@ -73,25 +77,22 @@ class RoleControl(RoleMachine):
         node = self._node
         match effect:
             case effects.ChangeLinks():
-                self.links.cancel()
+                self._links.change()
             case effects.FollowMaster(address, ha_address, at_once):
                 node.master_remoting_address.set(address)
                 node.master_address.set(ha_address)
-                if at_once and node.ha_client is not None:
-                    node.ha_client.hurry()
+                if at_once:
+                    self._links.hurry()
             case effects.ForgetMaster():
                 node.master_remoting_address.set("")
                 node.master_address.set("")
                 node.registration.forget_master()
             case effects.FollowAnew(reason):
-                if node.ha_client is not None:
-                    node.ha_client.follow_anew(reason)
+                self._links.follow_anew(reason)
             case effects.Suspend(reason):
-                if node.ha_client is not None:
-                    node.ha_client.suspend(reason)
+                self._links.suspend(reason)
             case effects.Resume():
-                if node.ha_client is not None:
-                    node.ha_client.resume()
+                self._links.resume()
             case effects.Adopted():
                 if self.broker_id != node.registration.identity.broker_id:
                     node.core.become(node.role, self.broker_id)
@@ -99,7 +100,7 @@ class RoleControl(RoleMachine):
             case effects.TakeWrites():
                 self._clients.take_writes()
             case effects.StopWrites(reason):
-                self._end_links_to_slaves(reason)
+                self._links.end_to_slaves(reason)
                 self._clients.stop_writes()
                 # The next master that a name server names is news to this node.
                 node.registration.forget_master()
@@ -135,13 +136,6 @@ class RoleControl(RoleMachine):
     async def carry_out_between(self) -> None:
         """Prepare a promotion: the links of the old role have ended, the new role has not begun."""
         await self._preparation.run(self.begin)
-
-    def _end_links_to_slaves(self, reason: str) -> None:
-        """Take no acknowledgement from here on."""
-        node = self._node
-        if node.ha_master is not None:
-            node.ha_master.end_nowait(f"not master any more: {reason}")
-            node.ha_master = None
 
     def _register(self) -> None:
         """Tell every name server at once what this node is."""

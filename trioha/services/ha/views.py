@@ -17,13 +17,11 @@ from trioha.services.ha.client import HaClient
 from trioha.services.ha.handshake import Handshake
 from trioha.services.ha.master import HaMaster
 from trioha.services.ha.master_address import MasterAddress
-from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect
 from trioha.services.node.access_control import AccessControl
 from trioha.services.node.config_persist import ConfigPersist
-from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.node.namesrv_registration import NamesrvRegistration
 from trioha.services.node.request_forwarding import RequestForwarding
 from trioha.services.remoting.link import Outboxes
@@ -41,9 +39,11 @@ class SetNode(Protocol):
     replicas: Replicas
     handshake: Handshake
     master_remoting_address: MasterAddress
-    ha_master: HaMaster | None
-    ha_client: HaClient | None
 
+    @property
+    def ha_master(self) -> HaMaster | None: ...
+    @property
+    def ha_client(self) -> HaClient | None: ...
     @property
     def config(self) -> BrokerConfig: ...
     @property
@@ -77,7 +77,6 @@ class LinkedNode(SetNode, Protocol):
 
     master_address: MasterAddress
     registration: NamesrvRegistration
-    slave_synchronizer: SlaveSynchronizer | None
     connect_to: Connect
     connect_link: Connect
     access: AccessControl
@@ -101,24 +100,19 @@ class RoleNode(Protocol):
 
 
 class ServingNode(RoleNode, Protocol):
-    """A member and what its clients get."""
+    """The node of a member, as its clients meet it: `services.node.broker_node`."""
 
     clock: Clock
     core: BrokerCore
     events: EventCounts
-    failover_alarm: Alarm
     forwarding: RequestForwarding
     gate: RequestGate
-    mastership: Mastership
     outboxes: Outboxes
     persist: ConfigPersist
-    replicas: Replicas
     schedule_message: Alarm
     store: FileMessageStore
     visibility: Visibility
 
-    @property
-    def reader_service(self) -> ReaderControl: ...
     def take_config(self, config: BrokerConfig) -> None: ...
     def after_batch(self) -> None: ...
     def give_up_waiting(self) -> None: ...
@@ -127,13 +121,10 @@ class ServingNode(RoleNode, Protocol):
 class ControlledNode(Protocol):
     """A member whose role is changed."""
 
-    addresses: BrokerAddresses
     clock: Clock
     core: BrokerCore
     events: EventCounts
     failover: FailoverProcessor
-    ha_client: HaClient | None
-    ha_master: HaMaster | None
     master_address: MasterAddress
     master_remoting_address: MasterAddress
     mastership: Mastership

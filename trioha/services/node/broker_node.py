@@ -118,25 +118,7 @@ class BrokerNode:
         self.routes = RouteQuestions(
             config.namesrv_addr, clock, connect_to=parts.connect_to, sign=self.access.sign
         )
-        self.core = BrokerCore(
-            config,
-            store,
-            parts.replicas,
-            events,
-            Random(random_source().getrandbits(64)),
-            clock.instant(),
-            self.status,
-            write_metadata=lambda position, body: self.replication.write_metadata(position, body),
-            on_metadata_body=lambda position, body: self.replication.on_metadata_body(
-                position, body
-            ),
-            delete_queues=lambda topic: self.replication.delete_queues(topic),
-            on_topics_changed=self._topics_changed,
-            traffic=self.traffic,
-            access=self.access.text if self._shares_accounts else None,
-            ask_route=self.routes.ask,
-            confirm_master=lambda then: self.replication.confirm_master(then),
-        )
+        self.core = self._make_core(parts)
         core = self.core
         self.keyring = cluster_keyring(config)
         """Proves what nodes and operators ask of each other."""
@@ -155,23 +137,7 @@ class BrokerNode:
             lambda: self.replication.is_catching_up(),
             lambda error: self.replication.on_damaged(error),
         )
-        self.group_transfer = Alarm(
-            clock,
-            core.next_wait_deadline_ms,
-            self.in_batch(core.expire_waits),
-        )
-        self.pull_hold = Alarm(
-            clock, lambda: core.next_parked_deadline_ms, self.in_batch(core.expire_pulls)
-        )
-        self.cold_reads = ColdReading(
-            core.cold_reads, clock, lambda: store.max_phy_offset, self._were_read
-        )
-        self.client_expiry = Alarm(
-            clock, core.next_client_deadline_ms, self.in_batch(core.expire_clients)
-        )
-        self.schedule_message = Alarm(
-            clock, self._next_delivery_ms, self.in_batch(core.deliver_delayed)
-        )
+        self._make_alarms()
         self.registration = NamesrvRegistration(
             config,
             parts.identity,
@@ -201,9 +167,54 @@ class BrokerNode:
         self.replication = replicate(self)
         self.flush = self.replication.flush
 
+    def _make_core(self, parts: NodeParts) -> BrokerCore:
+        return BrokerCore(
+            parts.config,
+            parts.store,
+            parts.replicas,
+            parts.events,
+            Random(random_source().getrandbits(64)),
+            parts.clock.instant(),
+            self.status,
+            write_metadata=lambda position, body: self.replication.write_metadata(position, body),
+            on_metadata_body=lambda position, body: self.replication.on_metadata_body(
+                position, body
+            ),
+            delete_queues=lambda topic: self.replication.delete_queues(topic),
+            on_topics_changed=self._topics_changed,
+            traffic=self.traffic,
+            access=self.access.text if self._shares_accounts else None,
+            ask_route=self.routes.ask,
+            confirm_master=lambda then: self.replication.confirm_master(then),
+        )
+
+    def _make_alarms(self) -> None:
+        core, store, clock = self.core, self.store, self.clock
+        self.group_transfer = Alarm(
+            clock,
+            core.next_wait_deadline_ms,
+            self.in_batch(core.expire_waits),
+        )
+        self.pull_hold = Alarm(
+            clock, lambda: core.next_parked_deadline_ms, self.in_batch(core.expire_pulls)
+        )
+        self.cold_reads = ColdReading(
+            core.cold_reads, clock, lambda: store.max_phy_offset, self._were_read
+        )
+        self.client_expiry = Alarm(
+            clock, core.next_client_deadline_ms, self.in_batch(core.expire_clients)
+        )
+        self.schedule_message = Alarm(
+            clock, self._next_delivery_ms, self.in_batch(core.deliveries.run_due)
+        )
+
     @property
     def role(self) -> BrokerRole:
         return self.config.broker_role
+
+    def take_config(self, config: BrokerConfig) -> None:
+        """Be what this configuration says, for clients and name servers."""
+        self.config = config
 
     @property
     def broker_id(self) -> int:
@@ -413,7 +424,7 @@ class BrokerNode:
 
     def _next_delivery_ms(self) -> int | None:
         wall_ms = self.clock.wall_ms()
-        due_ms = self.core.next_delivery_ms(wall_ms)
+        due_ms = self.core.deliveries.next_deadline(wall_ms)
         if due_ms is None:
             return None
         return self.clock.now_ms() + max(0, due_ms - wall_ms)

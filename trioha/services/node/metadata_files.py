@@ -90,7 +90,7 @@ class MetadataFiles:
         with suppress(OSError), open(self._checkpoint_path, "rb") as checkpoint_file:
             checkpoint = TimerCheckpoint.decode(checkpoint_file.read(_CHECKPOINT_BYTES))
             if checkpoint is not None:
-                core.timers.adopt(checkpoint)
+                core.deliveries.timers.adopt(checkpoint)
         for position, body in self.wal.read():
             lacking = {table for table, at in saved.items() if at is not None and at < position}
             try:
@@ -109,7 +109,7 @@ class MetadataFiles:
     async def save_all(self, wall_ms: int) -> None:
         """Write every table that has changed, and what RocketMQ's broker asks for beside them."""
         await self.persist.save_all()
-        checkpoint = self._core.timers.checkpoint(wall_ms)
+        checkpoint = self._core.deliveries.timers.checkpoint(wall_ms)
         if checkpoint is None:
             return
         save = partial(config_files.save, self._checkpoint_path, checkpoint.encode())

@@ -141,7 +141,7 @@ def _traffic_families(node: MeasuredBroker, families: Families) -> Iterator[Metr
 
 
 def _transaction_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
-    table, checks = node.core.transactions, node.core.transaction_checks
+    table, checks = node.core.deliveries.transactions, node.core.deliveries.transaction_checks
     counter = families.counter
     yield families.gauge(
         "trioha_transactions_open",
@@ -193,7 +193,7 @@ def _pop_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
 
 
 def _timer_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
-    timers, counter = node.core.timers, families.counter
+    timers, counter = node.core.deliveries.timers, families.counter
     yield families.gauge(
         "trioha_timers_pending",
         "Timer messages that are not due yet, cancellations included; 0 on a slave.",

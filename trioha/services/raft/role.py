@@ -152,7 +152,7 @@ class GroupRole:
         with node.outboxes.batch():
             node.become(BrokerRole.SYNC_MASTER)
             node.raft_metadata.lead()
-            node.core.load_transactions()
+            node.core.deliveries.load()
             self._take_requests()
         self.look()
 

@@ -184,7 +184,7 @@ def resend(
         progress.present,
         progress.skipped,
         progress.unknown,
-        not (progress.unknown or order.dry_run),
+        not (progress.unknown or progress.silent or order.dry_run),
         order.dry_run,
     )
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import attrs
 
-from trioha.errors import CommandError
-from trioha.failover.asking import Answer, Flow, ask_all, pause
+from trioha.errors import CommandError, Unreachable
+from trioha.failover.asking import Answer, Failed, Flow, ask_all, pause
 from trioha.jobs.cluster_map import read_map, read_route, tell_namesrvs
 from trioha.jobs.permissions import perm_in_words, perm_of
 from trioha.jobs.telling import (
@@ -85,13 +85,18 @@ def plan_create(
     cluster: str = "",
     broker: str = "",
 ) -> Flow[TopicChange]:
-    """Return the plan for a new topic. Errors: NotThere, JobRefused if the topic exists."""
+    """Return the plan for a new topic.
+
+    Errors: NotThere, JobRefused if the topic exists, Unreachable.
+    """
     known = yield from read_map(scope)
     masters = known.masters(cluster, broker)
     code = RequestCode.GET_TOPIC_CONFIG
     replies = yield from ask_many(
         [scope.ask(address, code, {"topic": topic}) for address in masters.values()]
     )
+    if silent := [one.reason for one in replies if isinstance(one, Failed)]:
+        raise Unreachable("; ".join(silent))
     there = [
         name
         for name, reply in zip(masters, replies, strict=True)

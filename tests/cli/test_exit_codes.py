@@ -91,6 +91,7 @@ ASKS_NO_BROKER = {name for name in COMMANDS if name.startswith("namesrv")} | {"t
 PARTIAL = {
     *("topic describe", "topic stats", "group list", "group describe", "group history"),
     *("dlq list", "broker list", "cluster describe", "cluster top", "client list"),
+    *("message browse", "message get", "dlq browse"),
 }
 """They print what the other broker knows."""
 WITHOUT_USERS = {name for name in COMMANDS if name.startswith("user")}
@@ -163,6 +164,7 @@ def test_a_wrong_name_is_1_and_one_that_cannot_be_is_2(operator: Operated, comma
 def test_a_broker_that_hangs_is_4_and_nothing_has_changed(operator: Operated) -> None:
     operator.ok("topic", "create", "T", "--queues", "1")
     operator.ok("topic", "create", "%DLQ%G", "--queues", "1")
+    operator.send("T", 4, keys="k")
     operator.consume("T", "G")
     topics = operator.json("topic", "list", "--all")
     groups = operator.json("group", "list")
@@ -179,6 +181,10 @@ def test_a_broker_that_hangs_is_4_and_nothing_has_changed(operator: Operated) ->
                 command in PARTIAL,
             ), (command, done)
             assert "done before" not in done.err
+        named = ("message", "browse", "T", "--queue", "broker-b:0", *PATIENCE)
+        said = operator.refused(ExitCode.UNREACHABLE, *named)
+        assert "T has no queue broker-b:0" in said
+        assert "no connection in 0.5 s" in said
     finally:
         operator.call(lambda cluster: cluster.broker("broker-b", 0).resume())
     assert operator.json("topic", "list", "--all") == topics

@@ -21,6 +21,7 @@ from trioha.jobs.telling import (
     change_one,
     check_unchanged,
     read_one,
+    side_by_side,
 )
 from trioha.jobs.topics import (
     ORDER_NAMESPACE,
@@ -137,10 +138,10 @@ def plan_alter(
     known = yield from read_map(scope)
     masters = known.masters(broker=broker)
     before = {one.broker_name: one for one in route.queue_datas}
+    masters = {name: address for name, address in masters.items() if name in before}
+    queues = yield from topic_queues(scope, topic, masters)
     settings, loses = [], []
     for name, address in masters.items():
-        if name not in before:
-            continue
         old = before[name]
         new = TopicSetting(
             name,
@@ -151,12 +152,11 @@ def plan_alter(
             _words(old),
         )
         settings.append(new)
-        queues = yield from topic_queues(scope, topic, {name: address})
-        hidden = [one for one in queues if one.queue_id >= new.read_queues and one.messages]
         loses += [
             f"{count_in_words(one.messages, 'message')} in queue {one.queue_id} of {name}:"
             " no consumer reads them any more"
-            for one in hidden
+            for one in queues
+            if one.broker == name and one.queue_id >= new.read_queues and one.messages
         ]
     if not settings:
         raise JobRefused(f"topic {topic} is not on a master{f' of {broker}' if broker else ''}")
@@ -177,9 +177,12 @@ def plan_delete(scope: JobScope, topic: str) -> Flow[TopicChange]:
             f"{count_in_words(count, 'message')} in {count_in_words(len(queues), 'queue')}"
         )
     groups = yield from groups_reading(scope, topic, list(addresses.values()))
+    are_reading = yield from side_by_side(
+        is_group_reading_now(scope, group, topic, list(addresses.values())) for group in groups
+    )
     refusals = []
-    for group in groups:
-        if (yield from is_group_reading_now(scope, group, topic, list(addresses.values()))):
+    for group, is_reading in zip(groups, are_reading, strict=True):
+        if is_reading:
             refusals.append(f"group {group} is connected and reads {topic}; stop it first")
         else:
             loses.append(f"the progress of group {group} in it")

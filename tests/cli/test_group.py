@@ -191,6 +191,20 @@ def test_a_group_is_created_altered_and_deleted(operator: Operated) -> None:
     assert "%RETRY%made" not in names
 
 
+def test_each_broker_keeps_the_settings_that_are_not_asked_to_change(operator: Operated) -> None:
+    operator.ok("group", "create", "uneven", "--retry-max", "5")
+    operator.ok("group", "alter", "uneven", "--retry-max", "7", "--no-broadcast", "-b", "broker-b")
+    text = operator.ok("group", "alter", "uneven", "--no-consume")
+    assert "broker-a  now     consume no, broadcast yes, retry queues 1, redeliveries 5" in text
+    assert "broker-b  now     consume no, broadcast no, retry queues 1, redeliveries 7" in text
+    told = operator.json("group", "alter", "uneven", "--consume", "--dry-run")
+    assert {name: one["retry_max_times"] for name, one in told["after_each"].items()} == {
+        "broker-a": 5,
+        "broker-b": 7,
+    }
+    assert not any(one["consume_enable"] for one in told["before_each"].values())
+
+
 def test_another_name_typed_changes_nothing(
     operator: Operated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import yaml
 from support.clusters.operated import Operated
 
 from trioha.cli import run
 from trioha.cli.failures import ExitCode
+from trioha.testing import TriohaCluster
+from trioha.wire import fastjson
+from trioha.wire.bodies import TopicConfig
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 
 def test_a_topic_is_created_listed_described_altered_and_deleted(operator: Operated) -> None:
@@ -42,6 +49,60 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(operator: Opera
     operator.ok("topic", "delete", "life", "--yes")
 
 
+def order_of(operator: Operated, topic: str) -> str:
+    entries = operator.json("namesrv", "kv", "list", "ORDER_TOPIC_CONFIG")["entries"]
+    return str(entries.get(topic, ""))
+
+
+def test_the_entry_of_an_ordered_topic_follows_its_queues(operator: Operated) -> None:
+    """As with mqadmin: one broker's change leaves the other broker in the entry."""
+    operator.ok("topic", "create", "steps", "--queues", "2", "--order")
+    assert order_of(operator, "steps") == "broker-a:2;broker-b:2"
+    operator.ok("topic", "alter", "steps", "--queues", "4")
+    assert order_of(operator, "steps") == "broker-a:4;broker-b:4"
+    operator.ok("topic", "alter", "steps", "--queues", "6", "--order", "-b", "broker-a")
+    assert order_of(operator, "steps") == "broker-a:6;broker-b:4"
+    operator.ok("topic", "alter", "steps", "--write-queues", "5", "-b", "broker-b")
+    assert order_of(operator, "steps") == "broker-a:6;broker-b:5"
+    operator.ok("topic", "alter", "steps", "--no-order", "-b", "broker-a")
+    assert order_of(operator, "steps") == "broker-b:5"
+    operator.ok("topic", "alter", "steps", "--queues", "3")
+    assert order_of(operator, "steps") == "broker-b:3"
+    operator.ok("topic", "alter", "steps", "--no-order")
+    assert order_of(operator, "steps") == ""
+    operator.ok("topic", "alter", "steps", "--perm", "r")
+    assert order_of(operator, "steps") == ""
+
+
+def test_an_alteration_keeps_what_it_is_not_asked_to_change(operator: Operated) -> None:
+    operator.ok("topic", "create", "flagged", "--queues", "2")
+
+    async def config(cluster: TriohaCluster, name: str) -> TopicConfig:
+        address = cluster.broker(name, 0).address
+        asked = RemotingCommand(RequestCode.GET_TOPIC_CONFIG, {"topic": "flagged"})
+        answer = await cluster.observer.request(address, asked)
+        return TopicConfig.from_dict(fastjson.loads(answer.body_bytes()))
+
+    async def flag(cluster: TriohaCluster) -> None:
+        fields: dict[str, ExtValue] = {
+            "topic": "flagged",
+            "defaultTopic": "TBW102",
+            "perm": 6,
+            "topicSysFlag": 2,
+        }
+        fields |= {"readQueueNums": 2, "writeQueueNums": 2, "topicFilterType": "MULTI_TAG"}
+        asked = RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        answer = await cluster.observer.request(cluster.broker("broker-b", 0).address, asked)
+        assert answer.code == 0
+
+    operator.call(flag)
+    operator.ok("topic", "alter", "flagged", "--queues", "3")
+    for name, expected in (("broker-a", ("SINGLE_TAG", 0)), ("broker-b", ("MULTI_TAG", 2))):
+        found = operator.call(partial(config, name=name))
+        assert (found.topic_filter_type, found.topic_sys_flag) == expected
+        assert found.read_queue_nums == 3
+
+
 def test_queues_that_hold_messages_are_not_hidden_without_asking(operator: Operated) -> None:
     operator.ok("topic", "create", "shrink", "--queues", "2")
     operator.send("shrink", 8)
@@ -61,6 +122,9 @@ def test_a_topic_that_a_connected_group_reads_is_not_deleted(operator: Operated)
         done = operator.trioha("topic", "delete", "busy", "--yes")
         assert done.code == ExitCode.FAILED
         assert "! group busy-readers is connected and reads busy; stop it first" in done.out
+        # It is empty: nothing is lost but what the group would have got.
+        said = operator.refused(ExitCode.USAGE, "topic", "delete", "busy", "--force")
+        assert "nobody is here to type busy" in said
         operator.ok("topic", "delete", "busy", "--yes", "--force")
 
 

@@ -137,6 +137,14 @@ async def test_a_send_that_did_not_leave_is_known_not_to_have_happened() -> None
         assert await bodies(cluster) == list(range(COUNT))
 
 
+async def test_a_name_server_that_dies_at_a_send_leaves_no_message_in_doubt() -> None:
+    async with open_cluster("single") as cluster:
+        scope, found = await prepare(cluster)
+        flow = resend(scope, ResendOrder("source", "target"), found)
+        result = await drive_and_hurt(flow, cluster, 7, cluster.stop_namesrv, before=False)
+        assert (result.done, result.sent) == (True, COUNT)
+
+
 async def test_a_failover_before_a_send_is_waited_for() -> None:
     async with open_cluster("pair") as cluster:
         scope, found = await prepare(cluster)

@@ -65,6 +65,20 @@ async def test_the_second_of_two_operators_is_told_of_the_first(case: str) -> No
             await drive(do(scope, second), driver)
 
 
+async def test_a_change_on_the_second_broker_alone_is_noticed() -> None:
+    async with open_cluster("2m-noslave") as cluster:
+        scope, driver = scope_of(cluster), cluster.observer
+        made = await drive(plan_put_group(scope, "G", create=True), driver)
+        await drive(carry_out_group(scope, made), driver)
+        plan = await drive(plan_put_group(scope, "G", create=False, retry_max_times=3), driver)
+        other = await drive(
+            plan_put_group(scope, "G", create=False, retry_max_times=9, broker="broker-b"), driver
+        )
+        assert (await drive(carry_out_group(scope, other), driver)).done
+        with pytest.raises(JobRefused, match="group G on broker-b has changed since the plan"):
+            await drive(carry_out_group(scope, plan), driver)
+
+
 async def test_offsets_are_not_set_by_a_plan_made_before_members_came() -> None:
     async with open_cluster("single") as cluster:
         scope, driver = scope_of(cluster), cluster.observer

@@ -20,7 +20,7 @@ from trioha.cli.names import TOPIC, group_argument
 from trioha.cli.output import table
 from trioha.cli.resending import resend_options, run_resend
 from trioha.failover.asking import Flow
-from trioha.jobs.browse import Wanted, browse
+from trioha.jobs.browse import Wanted, browse, list_messages
 from trioha.jobs.dead_letters import (
     DeadLetterList,
     PurgePlan,
@@ -66,15 +66,13 @@ def browse_(group: str, count: int, namesrv: str, timeout_s: float, output: str)
     \b
     trioha dlq browse billing
     """
-    found: list[FoundMessage] = []
 
-    def read(scope: JobScope) -> Flow[int]:
+    def read(scope: JobScope) -> Flow[MessageList]:
         topic = yield from dlq_of(scope, group)
-        return (yield from browse(scope, Wanted(topic), found.append, count=count))
+        return (yield from list_messages(scope, Wanted(topic), count=count))
 
-    run_job(read, namesrv, timeout_s)
-    messages = MessageList([one.show() for one in found])
-    show(messages, output, lambda wide: list_in_words(messages.messages, wide))
+    found = run_job(read, namesrv, timeout_s)
+    show(found, output, lambda wide: list_in_words(found.messages, wide))
 
 
 @command.command("resend")

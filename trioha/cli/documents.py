@@ -116,7 +116,7 @@ def run_change(
     yes: bool = False,
     force: bool = False,
 ) -> P:
-    """Show the plan, ask for `name` to be typed if something is lost, carry the plan out.
+    """Show the plan, ask for `name` to be typed if something is lost or forced, carry it out.
 
     The command ends with exit code 1 when the plan is refused, or another name is typed.
     """
@@ -126,7 +126,7 @@ def run_change(
     if refused or dry_run:
         show(plan, output, lambda wide: plan_in_words(plan, in_words))
         ctx.exit(ExitCode.FAILED if refused else ExitCode.OK)
-    if plan.loses:
+    if plan.loses or plan.refusals:
         check_confirmable(yes, dry_run, output, f"type {name}")
         if not is_document:
             click.echo(plan_in_words(plan, in_words))

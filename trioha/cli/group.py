@@ -258,10 +258,17 @@ def _change_in_words(plan: GroupChange) -> str:
     where = f" where {plan.source} is" if plan.source else ""
     topic = f" in {plan.topic}" if plan.topic else ""
     lines = [f"group {plan.group} {word}{where}{topic} on {', '.join(plan.brokers)}"]
-    if plan.settings is not None:
-        if plan.before is not None:
-            lines.append(f"  before  {_settings_in_words(plan.before)}")
-        lines.append(f"  {'now   ' if plan.before else ''}  {_settings_in_words(plan.settings)}")
+    changes = {
+        name: (plan.before_each.get(name), settings) for name, settings in plan.after_each.items()
+    }
+    is_same = len(set(changes.values())) == 1
+    for name, (before, after) in changes.items():
+        where = "" if is_same else f"{name}  "
+        if before is not None:
+            lines.append(f"  {where}before  {_settings_in_words(before)}")
+        lines.append(f"  {where}{'now   ' if before else ''}  {_settings_in_words(after)}")
+        if is_same:
+            break
     return "\n".join(lines)
 
 

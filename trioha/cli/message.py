@@ -24,7 +24,8 @@ from trioha.cli.names import TOPIC, topic_argument, topic_option
 from trioha.cli.output import print_json_line, table, table_of
 from trioha.cli.resending import resend_options, run_resend
 from trioha.failover.asking import Flow
-from trioha.jobs.browse import Wanted, browse
+from trioha.jobs.browse import Wanted, browse, list_messages
+from trioha.jobs.cluster_map import read_map, silent_in_words
 from trioha.jobs.messages import (
     FoundMessage,
     MessageList,
@@ -33,7 +34,7 @@ from trioha.jobs.messages import (
     message_at,
 )
 from trioha.jobs.sending import NewMessage, SentMessage, send_message
-from trioha.jobs.telling import JobScope
+from trioha.jobs.telling import JobScope, going_on
 from trioha.jobs.tracing import MessageTrace, trace
 from trioha.shown import shown
 from trioha.times import moment_in_words, parse_moment
@@ -96,12 +97,17 @@ def get(
     if not (topic or msg_id):
         raise click.UsageError("--key and --queue need -t TOPIC")
 
-    def find(scope: JobScope) -> Flow[list[FoundMessage]]:
+    @going_on
+    def find(scope: JobScope) -> Flow[MessageList]:
         if queue is not None:
-            return [(yield from message_at(scope, topic, *queue, offset or 0))]
-        return (yield from find_messages(scope, topic=topic, msg_id=msg_id, key=key))
+            messages = [(yield from message_at(scope, topic, *queue, offset or 0))]
+        else:
+            messages = yield from find_messages(scope, topic=topic, msg_id=msg_id, key=key)
+        # A key may be on every broker, an id is on one.
+        silent = silent_in_words(scope, (yield from read_map(scope))) if key else []
+        return MessageList([one.show() for one in messages], silent)
 
-    found = MessageList([one.show() for one in run_job(find, namesrv, timeout_s)])
+    found = run_job(find, namesrv, timeout_s)
     show(found, output, lambda wide: "\n\n".join(map(_in_words, found.messages)))
 
 
@@ -135,14 +141,8 @@ def browse_(
     trioha message browse orders --queue broker-a:0 --offset 100 --count 10
     """
     wanted = _wanted(topic, queues, tags, key, body, begin, offset)
-    found: list[ShownMessage] = []
-
-    def note(one: FoundMessage) -> None:
-        found.append(one.show())
-
-    run_job(lambda scope: browse(scope, wanted, note, count=count), namesrv, timeout_s)
-    document = MessageList(found)
-    show(document, output, lambda wide: list_in_words(found, wide))
+    found = run_job(lambda scope: list_messages(scope, wanted, count=count), namesrv, timeout_s)
+    show(found, output, lambda wide: list_in_words(found.messages, wide))
 
 
 @command.command("tail")

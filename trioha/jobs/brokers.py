@@ -220,9 +220,9 @@ def plan_setting(
     nodes = known.brokers[broker]
     if broker_id is not None:
         nodes = dict([find_node(known, broker, broker_id)])
+    each = yield from side_by_side(_read_settings(scope, address) for address in nodes.values())
     before = {}
-    for number, address in nodes.items():
-        settings = yield from _read_settings(scope, address)
+    for number, settings in zip(nodes, each, strict=True):
         if key not in settings:
             cure = what_there_is(key, settings, otherwise="")
             raise NotThere(f"{broker} has no setting {key}{cure}")
@@ -233,9 +233,8 @@ def plan_setting(
 
 def carry_out_setting(scope: JobScope, plan: SettingChange) -> Flow[SettingChange]:
     """Set it. Errors: CommandError when a broker refuses, OutcomeUnknown, Unreachable."""
-    now = {}
-    for name, address in plan.brokers.items():
-        now[name] = (yield from _read_settings(scope, address)).get(plan.key)
+    each = yield from side_by_side(_read_settings(scope, one) for one in plan.brokers.values())
+    now = {name: one.get(plan.key) for name, one in zip(plan.brokers, each, strict=True)}
     check_unchanged(plan.key, plan.before, now)
     done: list[str] = []
     body = f"{plan.key}={plan.value}\n".encode()

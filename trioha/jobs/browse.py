@@ -12,9 +12,18 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from trioha.failover.asking import Flow, pause
-from trioha.jobs.messages import FoundMessage, by_time, page_of, pull_question
-from trioha.jobs.telling import JobScope, NotThere, answered, ask_many
+from trioha.errors import Unreachable
+from trioha.failover.asking import Failed, Flow, pause
+from trioha.jobs.cluster_map import read_map, silent_in_words
+from trioha.jobs.messages import (
+    FoundMessage,
+    MessageList,
+    ShownMessage,
+    by_time,
+    page_of,
+    pull_question,
+)
+from trioha.jobs.telling import JobScope, NotThere, answered, ask_many, going_on
 from trioha.jobs.topics import TopicQueue, addresses_of, existing_route, topic_queues
 from trioha.wire.codes import RequestCode
 
@@ -90,6 +99,9 @@ def browse(
         )
         batch: list[FoundMessage] = []
         for one, reply in zip(left, replies, strict=True):
+            if isinstance(reply, Failed) and scope.silent is not None:
+                at[place(one)] = until[place(one)]
+                continue
             page = page_of(addresses[one.broker], one.broker, reply)
             end = until[place(one)]
             batch += [each for each in page.messages if each.record.queue_offset < end]
@@ -140,6 +152,27 @@ def _beginnings(
     )
     begins = {}
     for one, reply in zip(queues, replies, strict=True):
+        if isinstance(reply, Failed) and scope.silent is not None:
+            begins[place(one)] = one.max_offset
+            continue
         offset = int(answered(addresses[one.broker], reply).ext_fields["offset"])
         begins[place(one)] = max(offset, one.min_offset)
     return begins
+
+
+@going_on
+def list_messages(
+    scope: JobScope, wanted: Wanted, *, count: int | None = None
+) -> Flow[MessageList]:
+    """Return matching messages, `count` at most, of the brokers that answer.
+
+    Errors: NotThere, CommandError; Unreachable when no broker answers.
+    """
+    found: list[ShownMessage] = []
+    try:
+        yield from browse(scope, wanted, lambda one: found.append(one.show()), count=count)
+    except NotThere as error:
+        if scope.silent:  # the queue that is named may be there
+            raise Unreachable("; ".join([str(error), *scope.silent.values()])) from error
+        raise
+    return MessageList(found, silent_in_words(scope, (yield from read_map(scope))))

@@ -6,9 +6,13 @@ and dead letter topics go with it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 
-from trioha.failover.asking import Answer, Flow
+from trioha.errors import CommandError
+from trioha.failover.asking import Flow
 from trioha.jobs.cluster_map import read_map, tell_namesrvs
 from trioha.jobs.groups import check_group_exists, read_progress
 from trioha.jobs.members import read_connections
@@ -16,16 +20,17 @@ from trioha.jobs.telling import (
     Fields,
     JobRefused,
     JobScope,
-    ask_many,
     change_each,
+    change_one,
     check_unchanged,
     no_such,
     read_one,
+    side_by_side,
 )
 from trioha.jobs.topics import topic_names, topic_queues
 from trioha.wire import fastjson
-from trioha.wire.bodies import SubscriptionGroupConfig
-from trioha.wire.codes import RequestCode
+from trioha.wire.bodies import SubscriptionGroupConfig, group_table_from_dict
+from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.names import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, dlq_topic, retry_topic
 
 
@@ -49,6 +54,7 @@ class GroupChange:
     brokers: dict[str, str]
     """Name and address of the masters."""
     settings: GroupSettings | None
+    """On the first broker; null unless the action is create or alter."""
     before: GroupSettings | None
     source: str
     """Group whose progress is copied; empty unless the action is clone."""
@@ -58,6 +64,9 @@ class GroupChange:
     refusals: list[str]
     done: bool
     notes: list[str]
+    before_each: dict[str, GroupSettings]
+    """Settings on each broker that knows the group."""
+    after_each: dict[str, GroupSettings]
 
 
 def plan_put_group(
@@ -74,21 +83,36 @@ def plan_put_group(
     """Return the plan to create or alter a group. Errors: NotThere, JobRefused."""
     known = yield from read_map(scope)
     masters = known.masters(broker=broker)
-    old = yield from _read_settings(scope, group, list(masters.values()))
-    if create and old is not None:
+    old = yield from _read_settings(scope, group, masters)
+    if create and old:
         raise JobRefused(f"group {group} exists already; `trioha group alter {group}` changes it")
-    if not create and old is None:
+    if not create and not old:
         yield from check_group_exists(scope, group, list(masters.values()))
-    base = old or SubscriptionGroupConfig(group)
-    new = GroupSettings(
-        base.consume_enable if consume_enable is None else consume_enable,
-        base.consume_broadcast_enable if broadcast_enable is None else broadcast_enable,
-        base.retry_queue_nums if retry_queues is None else retry_queues,
-        base.retry_max_times if retry_max_times is None else retry_max_times,
+    asked = {
+        "consume_enable": consume_enable,
+        "broadcast_enable": broadcast_enable,
+        "retry_queues": retry_queues,
+        "retry_max_times": retry_max_times,
+    }
+    changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    unset = _settings(SubscriptionGroupConfig(group))
+    before = {name: _settings(old[name]) for name in masters if name in old}
+    after = {name: attrs.evolve(before.get(name, unset), **changes) for name in masters}
+    return GroupChange(
+        group,
+        "create" if create else "alter",
+        masters,
+        next(iter(after.values())),
+        next(iter(before.values()), None),
+        "",
+        "",
+        [],
+        [],
+        False,
+        [],
+        before,
+        after,
     )
-    action = "create" if create else "alter"
-    before = None if old is None else _settings(old)
-    return GroupChange(group, action, masters, new, before, "", "", [], [], False, [])
 
 
 def plan_delete_group(scope: JobScope, group: str) -> Flow[GroupChange]:
@@ -114,7 +138,9 @@ def plan_delete_group(scope: JobScope, group: str) -> Flow[GroupChange]:
     refusals = [
         f"{one.client_id} at {one.address} is connected; stop it first" for one in told.members
     ]
-    return GroupChange(group, "delete", masters, None, None, "", "", loses, refusals, False, [])
+    return GroupChange(
+        group, "delete", masters, None, None, "", "", loses, refusals, False, [], {}, {}
+    )
 
 
 def plan_clone(scope: JobScope, source: str, group: str, topic: str = "") -> Flow[GroupChange]:
@@ -138,7 +164,7 @@ def plan_clone(scope: JobScope, source: str, group: str, topic: str = "") -> Flo
     had = yield from read_progress(scope, group, addresses, topic)
     loses = [f"the progress that {group} has now"] if any(at for _, at in had.values()) else []
     return GroupChange(
-        group, "clone", masters, None, None, source, topic, loses, refusals, False, []
+        group, "clone", masters, None, None, source, topic, loses, refusals, False, [], {}, {}
     )
 
 
@@ -165,41 +191,52 @@ def carry_out_group(scope: JobScope, plan: GroupChange) -> Flow[GroupChange]:
         }
         yield from change_each(scope, nodes, RequestCode.CLONE_GROUP_OFFSET, clone)
     else:
-        assert plan.settings is not None, "a group that is put has settings"
-        present = yield from _read_settings(scope, plan.group, list(plan.brokers.values()))
-        now = None if present is None else _settings(present)
-        check_unchanged(f"group {plan.group}", plan.before, now)
+        present = yield from _read_settings(scope, plan.group, plan.brokers)
+        for name in plan.brokers:
+            now = _settings(present[name]) if name in present else None
+            check_unchanged(f"group {plan.group} on {name}", plan.before_each.get(name), now)
+        done: list[str] = []
         for name, address in nodes:
             # What this command does not know stays as each broker has it.
-            old = yield from _read_settings(scope, plan.group, [address])
+            settings = plan.after_each[name]
             new = attrs.evolve(
-                old or SubscriptionGroupConfig(plan.group),
-                consume_enable=plan.settings.consume_enable,
-                consume_broadcast_enable=plan.settings.broadcast_enable,
-                retry_queue_nums=plan.settings.retry_queues,
-                retry_max_times=plan.settings.retry_max_times,
+                present.get(name, SubscriptionGroupConfig(plan.group)),
+                consume_enable=settings.consume_enable,
+                consume_broadcast_enable=settings.broadcast_enable,
+                retry_queue_nums=settings.retry_queues,
+                retry_max_times=settings.retry_max_times,
             )
             body = fastjson.dumps(new.to_dict())
             code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-            yield from change_each(scope, [(name, address)], code, None, body)
+            yield from change_one(scope, address, code, None, body, done=done)
+            done.append(name)
     return attrs.evolve(plan, done=True, notes=sorted(set(notes)))
 
 
 def _read_settings(
-    scope: JobScope, group: str, addresses: list[str]
+    scope: JobScope, group: str, masters: Mapping[str, str]
+) -> Flow[dict[str, SubscriptionGroupConfig]]:
+    """Return the settings on each broker that knows the group. Errors: Unreachable."""
+    flows = [_read_setting(scope, group, address) for address in masters.values()]
+    told = yield from side_by_side(flows)
+    return {name: one for name, one in zip(masters, told, strict=True) if one is not None}
+
+
+def _read_setting(
+    scope: JobScope, group: str, address: str
 ) -> Flow[SubscriptionGroupConfig | None]:
-    """Return the settings that the first broker that knows the group has."""
     code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
-    asks = [scope.ask(one, code, {"group": group}) for one in addresses]
-    silent = []
-    for address, reply in zip(addresses, (yield from ask_many(asks)), strict=True):
-        if isinstance(reply, Answer) and reply.is_success:
-            return SubscriptionGroupConfig.from_dict(fastjson.loads(reply.body))
-        if not isinstance(reply, Answer):
-            silent.append(address)
-    for address in silent:  # raises what it is
-        yield from read_one(scope, address, code, {"group": group})
-    return None
+    try:
+        answer = yield from read_one(scope, address, code, {"group": group})
+        return SubscriptionGroupConfig.from_dict(fastjson.loads(answer.body))
+    except CommandError as error:
+        if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            return None
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+    # RocketMQ 4.9 tells all groups or none.
+    answer = yield from read_one(scope, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    return group_table_from_dict(fastjson.loads(answer.body))[1].get(group)
 
 
 def _settings(one: SubscriptionGroupConfig) -> GroupSettings:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from trioha.errors import CommandError, RemoteProtocolError
+from trioha.errors import CommandError, RemoteProtocolError, Unreachable
 from trioha.failover.asking import Answer, Ask, Flow, Reply
 from trioha.jobs.cluster_map import read_map
 from trioha.jobs.telling import Fields, JobScope, NotThere, answered, ask_many, read_one
@@ -59,6 +59,8 @@ class MessageList:
     """Messages that were found, the oldest first."""
 
     messages: list[ShownMessage]
+    silent: list[str]
+    """Brokers that did not answer, and why: what only they know is missing."""
 
 
 @attrs.frozen
@@ -135,6 +137,8 @@ def find_messages(
             what = f"no message {msg_id} in {topic}"
         elif not found:
             what += "; a client's id is found with -t TOPIC"
+    if not found and scope.silent:
+        raise Unreachable("; ".join([what, *scope.silent.values()]))
     if not found:
         raise NotThere(f"{what}; brokers keep messages for fileReservedTime hours")
     return sorted(found, key=lambda one: (one.record.store_timestamp, one.record.phy_offset))
@@ -170,7 +174,8 @@ def by_key(
     )
     found = []
     for (broker, address), reply in zip(addresses.items(), replies, strict=True):
-        found += matches(address, broker, reply, key, unique)
+        if isinstance(reply, Answer) or scope.silent is None:
+            found += matches(address, broker, reply, key, unique)
     return found
 
 

@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import attrs
 
-from trioha.failover.asking import Answer, Failed, Flow, ask_all, pause
+from trioha.errors import CommandError, Unreachable
+from trioha.failover.asking import Answer, Flow, ask_all, pause
 from trioha.jobs.cluster_map import MASTER_ID, ClusterMap, find_node, read_map, read_route
 from trioha.jobs.messages import FoundMessage, key_question, matches
 from trioha.jobs.queue_locks import QueueLocks
@@ -155,8 +157,9 @@ def resend(
     yield from locks.take()
     routes: dict[str, TopicRouteData | None] = {}
     for one in messages:
-        if (target := target_of(order, one)) not in routes:
-            routes[target] = yield from read_route(scope, target)
+        for topic in (target_of(order, one), one.properties.get(Property.RETRY_TOPIC)):
+            if topic and topic not in routes:
+                routes[topic] = yield from read_route(scope, topic)
     known = yield from read_map(scope)
     # A broker that dies from here on is not in later routes, but may have the copy.
     homes = [_home(routes[target_of(order, one)], one) for one in messages]
@@ -164,7 +167,7 @@ def resend(
         yield from _wait_indexed(scope, known, home)
     for message, home in zip(messages, homes, strict=True):
         target = target_of(order, message)
-        reason = yield from _why_not(scope, known, routes, order, message, home)
+        reason = _why_not(known, routes, order, message, home)
         if not reason:
             reason = yield from _send_once(
                 scope, order, message, target, home, routes, progress, locks
@@ -184,27 +187,24 @@ def resend(
         progress.present,
         progress.skipped,
         progress.unknown,
-        not (progress.unknown or order.dry_run),
+        not (progress.unknown or progress.silent or order.dry_run),
         order.dry_run,
     )
 
 
 def _why_not(
-    scope: JobScope,
     known: ClusterMap,
     routes: dict[str, TopicRouteData | None],
     order: ResendOrder,
     message: FoundMessage,
     home: str,
-) -> Flow[str]:
+) -> str:
     """Return why a message cannot be sent; empty if it can."""
     target = target_of(order, message)
     origin = message.properties.get(Property.RETRY_TOPIC)
-    if is_dlq_topic(message.record.topic) and origin and not order.topic:
-        if origin not in routes:
-            routes[origin] = yield from read_route(scope, origin)
-        if routes[origin] is None:
-            return f"its topic {origin} is gone; --to NAME sends it elsewhere"
+    is_dead_letter = is_dlq_topic(message.record.topic) and not order.topic
+    if is_dead_letter and origin and routes[origin] is None:
+        return f"its topic {origin} is gone; --to NAME sends it elsewhere"
     if routes[target] is None:
         group = "; has its group been deleted?" if is_retry_topic(target) else ""
         return f"the target {target} does not exist{group}"
@@ -230,11 +230,11 @@ def _send_once(
     if home not in progress.silent:
         yield from locks.work(2 * scope.patience_s)
         is_there = yield from _look(scope, routes[target], home, target, key)
-        if is_there:
+        if is_there is True:
             progress.present += 1
             return ""
-        if is_there is None:
-            progress.silent[home] = f"{home} does not answer, and may hold its copy from before"
+        if is_there:
+            progress.silent[home] = f"{home} does not tell whether it holds its copy: {is_there}"
     if home in progress.silent:
         return progress.silent[home]
     if order.dry_run:
@@ -259,7 +259,7 @@ def _send_once(
                 return ""
         # The send certainly did not leave. After a failover another node has the name.
         yield from locks.rest(_LOOK_PAUSE_S)
-        routes[target] = yield from read_route(scope, target)
+        yield from _read_again(scope, target, routes)
     progress.silent[home] = f"{home} can not be reached: {reason}"
     return progress.silent[home]
 
@@ -277,8 +277,8 @@ def _find_out(
     """Look for a copy whose answer did not come, until its broker has answered."""
     for _ in range(_LOOK_ROUNDS):
         # After a failover another node has the name.
-        route = routes[target] = yield from read_route(scope, target)
-        if (yield from _look(scope, route, home, target, key)):
+        yield from _read_again(scope, target, routes)
+        if (yield from _look(scope, routes[target], home, target, key)) is True:
             progress.sent += 1
             return
         # Not there may mean not yet in the index.
@@ -289,19 +289,28 @@ def _find_out(
     )
 
 
+def _read_again(
+    scope: JobScope, topic: str, routes: dict[str, TopicRouteData | None]
+) -> Flow[None]:
+    """Read a route again; without a name server the old one holds."""
+    with suppress(Unreachable):
+        routes[topic] = yield from read_route(scope, topic)
+
+
 def _look(
     scope: JobScope, route: TopicRouteData | None, home: str, target: str, key: str
-) -> Flow[bool | None]:
-    """Return whether the copy is stored; None if its broker does not answer."""
+) -> Flow[bool | str]:
+    """Return whether the copy is stored, or why that is not known."""
     datas = [] if route is None else route.broker_datas
     nodes = next((one.broker_addrs for one in datas if one.broker_name == home), {})
     if not nodes:
-        return None
+        return "it is not registered now"
     address = nodes[min(nodes)]
     (reply,) = yield from ask_all(key_question(scope, address, target, key, True))
-    if isinstance(reply, Failed):
-        return None
-    return bool(matches(address, home, reply, key, True))
+    try:
+        return bool(matches(address, home, reply, key, True))
+    except (Unreachable, CommandError) as error:
+        return str(error)
 
 
 def _wait_indexed(scope: JobScope, known: ClusterMap, home: str) -> Flow[None]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import attrs
 
-from trioha.failover.asking import Answer, Flow, ask_all, pause
+from trioha.errors import CommandError, Unreachable
+from trioha.failover.asking import Answer, Failed, Flow, ask_all, pause
 from trioha.jobs.cluster_map import read_map, read_route, tell_namesrvs
 from trioha.jobs.permissions import perm_in_words, perm_of
 from trioha.jobs.telling import (
@@ -19,6 +20,8 @@ from trioha.jobs.telling import (
     change_each,
     change_one,
     check_unchanged,
+    read_one,
+    side_by_side,
 )
 from trioha.jobs.topics import (
     ORDER_NAMESPACE,
@@ -26,9 +29,11 @@ from trioha.jobs.topics import (
     existing_route,
     groups_reading,
     kind_of,
+    ordered_topics,
     topic_queues,
 )
 from trioha.wire import fastjson
+from trioha.wire.bodies import TopicConfig, topic_table_from_dict
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.json_fields import list_of, object_of
 from trioha.wire.names import AUTO_CREATE_TOPIC
@@ -81,13 +86,18 @@ def plan_create(
     cluster: str = "",
     broker: str = "",
 ) -> Flow[TopicChange]:
-    """Return the plan for a new topic. Errors: NotThere, JobRefused if the topic exists."""
+    """Return the plan for a new topic.
+
+    Errors: NotThere, JobRefused if the topic exists, Unreachable.
+    """
     known = yield from read_map(scope)
     masters = known.masters(cluster, broker)
     code = RequestCode.GET_TOPIC_CONFIG
     replies = yield from ask_many(
         [scope.ask(address, code, {"topic": topic}) for address in masters.values()]
     )
+    if silent := [one.reason for one in replies if isinstance(one, Failed)]:
+        raise Unreachable("; ".join(silent))
     there = [
         name
         for name, reply in zip(masters, replies, strict=True)
@@ -128,10 +138,10 @@ def plan_alter(
     known = yield from read_map(scope)
     masters = known.masters(broker=broker)
     before = {one.broker_name: one for one in route.queue_datas}
+    masters = {name: address for name, address in masters.items() if name in before}
+    queues = yield from topic_queues(scope, topic, masters)
     settings, loses = [], []
     for name, address in masters.items():
-        if name not in before:
-            continue
         old = before[name]
         new = TopicSetting(
             name,
@@ -142,12 +152,11 @@ def plan_alter(
             _words(old),
         )
         settings.append(new)
-        queues = yield from topic_queues(scope, topic, {name: address})
-        hidden = [one for one in queues if one.queue_id >= new.read_queues and one.messages]
         loses += [
             f"{count_in_words(one.messages, 'message')} in queue {one.queue_id} of {name}:"
             " no consumer reads them any more"
-            for one in hidden
+            for one in queues
+            if one.broker == name and one.queue_id >= new.read_queues and one.messages
         ]
     if not settings:
         raise JobRefused(f"topic {topic} is not on a master{f' of {broker}' if broker else ''}")
@@ -168,9 +177,12 @@ def plan_delete(scope: JobScope, topic: str) -> Flow[TopicChange]:
             f"{count_in_words(count, 'message')} in {count_in_words(len(queues), 'queue')}"
         )
     groups = yield from groups_reading(scope, topic, list(addresses.values()))
+    are_reading = yield from side_by_side(
+        is_group_reading_now(scope, group, topic, list(addresses.values())) for group in groups
+    )
     refusals = []
-    for group in groups:
-        if (yield from is_group_reading_now(scope, group, topic, list(addresses.values()))):
+    for group, is_reading in zip(groups, are_reading, strict=True):
+        if is_reading:
             refusals.append(f"group {group} is connected and reads {topic}; stop it first")
         else:
             loses.append(f"the progress of group {group} in it")
@@ -214,15 +226,19 @@ def _put(scope: JobScope, plan: TopicChange) -> Flow[list[str]]:
     check_unchanged(f"topic {plan.topic}", planned, now)
     done: list[str] = []
     for one in plan.brokers:
+        old = TopicConfig(plan.topic)
+        if plan.action == "alter":
+            # What this command does not know stays as each broker has it.
+            old = yield from _read_config(scope, one.address, plan.topic)
         fields: dict[str, str | int | bool] = {
             "topic": plan.topic,
             "defaultTopic": AUTO_CREATE_TOPIC,
             "readQueueNums": one.read_queues,
             "writeQueueNums": one.write_queues,
             "perm": perm_of(one.perm),
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": 0,
-            "order": bool(plan.order),
+            "topicFilterType": old.topic_filter_type,
+            "topicSysFlag": old.topic_sys_flag,
+            "order": old.order if plan.order is None else plan.order,
         }
         code = RequestCode.UPDATE_AND_CREATE_TOPIC
         yield from change_one(scope, one.address, code, fields, done=done)
@@ -231,13 +247,37 @@ def _put(scope: JobScope, plan: TopicChange) -> Flow[list[str]]:
     return notes + (yield from _wait_for_route(scope, plan))
 
 
+def _read_config(scope: JobScope, address: str, topic: str) -> Flow[TopicConfig]:
+    try:
+        answer = yield from read_one(scope, address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+    except CommandError as error:
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        # RocketMQ 4.9 tells all topics or none.
+        answer = yield from read_one(scope, address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        _, topics = topic_table_from_dict(fastjson.loads(answer.body))
+        return topics.get(topic, TopicConfig(topic))
+    return TopicConfig.from_dict(fastjson.loads(answer.body), topic)
+
+
 def _set_order(scope: JobScope, plan: TopicChange) -> Flow[list[str]]:
-    if plan.order is None:
-        return []
+    """Keep the name servers' entry of an ordered topic: the write queues of each broker.
+
+    Brokers that the plan does not name stay in it, as with mqadmin's -b.
+    """
+    before = (yield from ordered_topics(scope)).get(plan.topic, "")
+    queues = dict(one.split(":", 1) for one in before.split(";") if ":" in one)
+    for one in plan.brokers:
+        if plan.order or (plan.order is None and one.broker in queues):
+            queues[one.broker] = str(one.write_queues)
+        elif plan.order is False:
+            queues.pop(one.broker, None)
     fields = {"namespace": ORDER_NAMESPACE, "key": plan.topic}
-    if not plan.order:
+    if not queues:
+        if not before:
+            return []
         return (yield from tell_namesrvs(scope, RequestCode.DELETE_KV_CONFIG, fields))
-    fields["value"] = ";".join(f"{one.broker}:{one.write_queues}" for one in plan.brokers)
+    fields["value"] = ";".join(f"{name}:{count}" for name, count in queues.items())
     return (yield from tell_namesrvs(scope, RequestCode.PUT_KV_CONFIG, fields))
 
 

@@ -147,7 +147,7 @@ def list_topics(scope: JobScope, *, everything: bool = False) -> Flow[TopicList]
     known = yield from read_map(scope)
     names = yield from topic_names(scope)
     wanted = [name for name in names if everything or kind_of(name, known) == "normal"]
-    ordered = yield from _ordered_topics(scope)
+    ordered = yield from ordered_topics(scope)
     namesrv = yield from _answering_namesrv(scope)
     replies = yield from ask_many(
         [scope.ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": name}) for name in wanted]
@@ -174,7 +174,7 @@ def describe_topic(scope: JobScope, topic: str) -> Flow[TopicDetail]:
     return TopicDetail(
         topic,
         kind_of(topic, known),
-        topic in (yield from _ordered_topics(scope)),
+        topic in (yield from ordered_topics(scope)),
         [
             TopicOnBroker(
                 one.broker_name,
@@ -297,7 +297,7 @@ def groups_reading(scope: JobScope, topic: str, addresses: list[str]) -> Flow[li
     return sorted(groups)
 
 
-def _ordered_topics(scope: JobScope) -> Flow[Mapping[str, str]]:
+def ordered_topics(scope: JobScope) -> Flow[Mapping[str, str]]:
     """Ordered topics and their queues. A name server tells them in routes only if it is set to."""
     code = RequestCode.GET_KVLIST_BY_NAMESPACE
     answer = yield from ask_namesrv(scope, code, {"namespace": ORDER_NAMESPACE})

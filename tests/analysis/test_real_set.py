@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -110,6 +111,19 @@ def test_every_link_of_both_masters_is_there(answers: Answers) -> None:
     assert len(links) == 4
     assert all(link["sessions"] >= 1 for link in links)
     assert all(link["transferred_bytes"] > 0 for link in links)
+
+
+def test_percentiles_and_samples_state_their_bounds(answers: Answers) -> None:
+    tables = [table for report in answers.reports.values() for table in report["tables"]]
+    bounds = {"1/64": r"p\d\d_(ms|bytes)", "ten seconds": "lag_max|consumer_lag"}
+    for words, names in bounds.items():
+        found = [
+            table
+            for table in tables
+            if any(re.search(rf"^(.*_)?({names})$", column["name"]) for column in table["columns"])
+        ]
+        assert found or words == "ten seconds"
+        assert all(words in table["note"] for table in found)
 
 
 def _now_ms() -> int:

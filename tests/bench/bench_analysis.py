@@ -408,20 +408,24 @@ def _section(rows: Sequence[Row]) -> str:
         " batches in one process; bare: the same, and every column as an Arrow array; the faster of"
         " two passes. At once: bare, in as many processes as there are cores. Header scan: the same"
         " columns of every record into the JVM, Spark's start not counted. Of bare: rows per second"
-        " and core, as a share of the one process's; then of those at once.",
+        " of processor time, as a share of the one process's, then of those at once; in brackets"
+        " rows per second of wall time and core.",
         "",
         "| log | messages | cores | headers (cpu) | GB/s, M msg/s of cpu | bare (cpu) | GB/s, M"
         " msg/s of cpu | at once (cpu) | header scan on Spark (cpu) | of bare, of those at once |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        share = row.bare.wall_s / row.scan.wall_s / row.cores
-        of_those = row.at_once.wall_s / row.scan.wall_s
+        alone, at_once, scan = row.bare, row.at_once, row.scan
+        shares = (
+            f"{alone.cpu_s / scan.cpu_s:.2f} ({alone.wall_s / scan.wall_s / row.cores:.2f}),"
+            f" {at_once.cpu_s / scan.cpu_s:.2f} ({at_once.wall_s / scan.wall_s:.2f})"
+        )
         lines.append(
             f"| {_words(row.log_bytes)} | {row.messages:,} | {row.cores}"
             f" | {_said(row.headers)} | {_rates(row, row.headers)}"
             f" | {_said(row.bare)} | {_rates(row, row.bare)}"
-            f" | {_said(row.at_once)} | {_said(row.scan)} | {share:.2f}, {of_those:.2f} |"
+            f" | {_said(row.at_once)} | {_said(row.scan)} | {shares} |"
         )
     lines += [
         "",

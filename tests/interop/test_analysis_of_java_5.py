@@ -19,6 +19,7 @@ from support.processes.admin import create_topic, max_offset, request
 from support.processes.analyze import Answers, analyze
 from support.processes.rig import Node, running_processes, trioha_namesrv
 from support.processes.status import run_trioha, wait_until
+from support.suite.skips import importable, skip_unless
 
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.properties import UNIQ_KEY, encode_properties
@@ -238,9 +239,15 @@ def test_transactions_are_explained(store: Path) -> None:
     assert "asked the producer 5 times" in found["never-known"]["given up"]
 
 
-@pytest.fixture(scope="module")
-def answers(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    return analyze(tmp_path_factory.mktemp("answers") / "out", [str(store), "--engine", "local"])
+@pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.release)])
+def answers(
+    store: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Answers:
+    engine = ["--engine", request.param]
+    if request.param == "spark":
+        skip_unless(importable("pyspark"), "needs the extra spark")
+        engine += ["--master", "local[2]"]
+    return analyze(tmp_path_factory.mktemp("answers") / "out", [str(store), *engine])
 
 
 def test_the_report_counts_transactions_and_redeliveries(answers: Answers) -> None:

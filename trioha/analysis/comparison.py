@@ -107,7 +107,7 @@ def _report(document: Mapping[str, Any]) -> Report:
     for each in document["tables"]:
         columns = [Column(**column) for column in each["columns"]]
         rows = [tuple(row[column.name] for column in columns) for row in each["rows"]]
-        tables.append(Table(each["name"], each["title"], columns, rows))
+        tables.append(Table(each["name"], each["title"], columns, rows, each.get("note", "")))
     return Report(
         name=document["name"],
         title=document["title"],

@@ -144,6 +144,7 @@ def report_as_json(report: Report) -> dict[str, Any]:
             {
                 "name": table.name,
                 "title": table.title,
+                "note": table.note,
                 "columns": [attrs.asdict(column) for column in table.columns],
                 "rows": [
                     dict(zip([column.name for column in table.columns], row, strict=True))

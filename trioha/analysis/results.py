@@ -46,6 +46,8 @@ class Table:
     title: str
     columns: list[Column]
     rows: list[tuple[Value, ...]]
+    note: str = ""
+    """Bounds of its figures, and what else a reader must know of them."""
 
 
 @attrs.frozen

@@ -98,7 +98,7 @@ class QueueFiles:
     queue_id: int
     files: tuple[tuple[int, str], ...]
     bytes: int
-    """Of all files."""
+    """Size of all files together."""
 
 
 @attrs.define(eq=False)
@@ -115,7 +115,7 @@ class StoreFiles:
     is_closed: bool
     """Closed in order, as far as the file `abort` tells; False when it is in use or crashed."""
     remote_queues: list[QueueFiles] = attrs.field(factory=list)
-    """Of a store in other storage, which is listed once."""
+    """Queues of a store in other storage, which is listed once."""
 
     @property
     def data_bytes(self) -> int:
@@ -244,7 +244,7 @@ def open_stores(path: str | Path) -> list[StoreFiles]:
 
 
 def open_within(path: str, open_one: Callable[[str], _Opened]) -> list[_Opened]:
-    """What is opened at `path`, or in the directories right below.
+    """Open `path`, or the directories right below it.
 
     Errors: what `open_one` raises; NothingHere of `path` if nothing below can be opened either.
     """

@@ -26,6 +26,7 @@ from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import is_submitted
 from trioha.cli.analyze_compare import EngineOpener, Other, add_comparison, other_run
 from trioha.cli.analyze_explain import command as explain
+from trioha.cli.analyze_export import command as export
 from trioha.cli.failures import ExitCode
 from trioha.cli.measures import Moment
 from trioha.cli.output import output_option, print_json, print_styled, table
@@ -44,9 +45,9 @@ def _list_reports(context: click.Context, _: click.Parameter, value: bool) -> No
 
 
 class AnalyzeCommand(click.Group):
-    """A command with arguments of its own, and `explain` beside them.
+    """A command with arguments of its own, and `explain` and `export` beside them.
 
-    The first word decides: ``explain`` is the command, everything else is a store or an option.
+    The first word decides: these two are commands, everything else is a store or an option.
     """
 
     allow_interspersed_args = True
@@ -158,6 +159,7 @@ def command(
     trioha analyze /mnt/stores/* --out o --master spark://head:7077
     trioha analyze --list-reports
     trioha analyze explain a/store b/store --key order-4711
+    trioha analyze export store --out records
 
     Exit code 1: damage or divergence was found, or a report could not be made.
     """
@@ -213,6 +215,7 @@ def command(
 
 
 command.add_command(explain)
+command.add_command(export)
 
 
 def _specs(names: Sequence[str]) -> list[ReportSpec]:

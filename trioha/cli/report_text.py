@@ -58,6 +58,8 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
         more.append(f"{hidden} more columns")
     if more:
         yield f"… {' and '.join(more)} in {table.name}.parquet", {}
+    if table.note:
+        yield shown(table.note), {"dim": True}
 
 
 def _head(column: Column) -> str:

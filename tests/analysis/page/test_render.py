@@ -221,3 +221,13 @@ def test_a_report_has_five_findings_in_the_head_and_says_how_many_more() -> None
     assert "Slow 1." not in head
     assert "3 findings more" in head
     assert all(finding.text in rest for finding in findings)
+
+
+def test_the_bounds_of_a_table_stand_below_it_on_the_page_and_in_the_text() -> None:
+    from trioha.cli.report_text import table_lines
+
+    bounds = "At most 1/64 <too> low."
+    of = Table("t", "Times", [Column("a")], [("x",)], bounds)
+    page = render_page([Report(name="r", title="R", question="?", tables=[of])], meta())
+    assert page.index("</table>") < page.index("At most 1/64 &lt;too&gt; low.")
+    assert (bounds, {"dim": True}) in list(table_lines(of, 80))

@@ -33,10 +33,8 @@ def test_the_notebook_lines_work_as_they_stand(
         sink.event(name, peer="10.0.0.2:1234")  # the file's head takes the fourth time
     sink.close()
 
-    blocks = [text.replace("/data/broker-a", str(tmp_path)) for text in BLOCK.findall(read_page())]
-    assert "JOIN log" in blocks[0]
     names: dict[str, Any] = {}
-    exec(blocks[0], names)
+    exec(block("JOIN log", tmp_path), names)
     stored = [
         record.end - record.begin
         for record in log.records
@@ -49,14 +47,19 @@ def test_the_notebook_lines_work_as_they_stand(
     ]
     assert "10.0.0.2:1234" in capsys.readouterr().out
 
-    switch, elsewhere = blocks[1], blocks[2]
-    assert "filterPushdown" in switch
-    exec(switch, names)
+    exec(block("filterPushdown", tmp_path), names)
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    elsewhere = block("binaryFile", tmp_path)
     exec(elsewhere.replace("s3a://backup/broker-a", f"file://{tmp_path}"), names)
     assert names["log"].count() == 200
     assert names["damage"].count() == 0
+    exec(block("to_date", tmp_path).replace("/tmp/records", f"{tmp_path}/records"), names)
+    assert spark.read.parquet(f"{tmp_path}/records").where("day = '2023-11-14'").count() == 200
+    compile(block("LagListener", tmp_path), "docs/analysis.md", "exec")  # tested with its stream
 
 
-def read_page() -> str:
-    return PAGE.read_text()
+def block(mention: str, store: Path) -> str:
+    """The lines of the page that mention this, for our store."""
+    texts: list[str] = BLOCK.findall(PAGE.read_text())
+    [text] = [text for text in texts if mention in text]
+    return text.replace("/data/broker-a", str(store))

@@ -1,4 +1,4 @@
-"""Where reads begin and end, in logs whose clocks run backwards too."""
+"""Beginnings and ends of reads, in logs whose clocks run backwards too."""
 
 # ruff: noqa: E402 (what is imported below the skip needs the extra)
 

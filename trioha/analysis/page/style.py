@@ -88,7 +88,8 @@ td.when{white-space:nowrap;font-variant-numeric:tabular-nums}
 .table:has(.toggle input:not(:checked)) tr.more{display:none}
 footer{margin-top:36px;padding-top:10px;padding-bottom:28px;color:var(--dim);font-size:13px;
   border-top:1px solid var(--rule)}
-@media (max-width:700px){nav ol{columns:1} main,header,footer{padding:0 12px}}
+@media (max-width:700px){nav ol{columns:1} main,header,footer{padding:0 12px}
+  ul.findings li,ul.findings b{display:block} .plot>svg{min-width:700px}}
 @media print{
   body{font-size:11px} nav,.toggle{display:none}
   main,header,footer{max-width:none;padding:0} h2{break-after:avoid} h3{break-after:avoid}

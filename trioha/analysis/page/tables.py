@@ -42,7 +42,8 @@ def render_table(table: Table, prefix: str) -> str:
         for at, row in enumerate(table.rows[:ROWS_MAX])
     ]
     count = len(table.rows)
-    toggle = note = ""
+    toggle = ""
+    notes = [table.note] if table.note else []
     if count > SHOWN_ROWS:
         box = f"{prefix}-all"
         toggle = (
@@ -50,11 +51,9 @@ def render_table(table: Table, prefix: str) -> str:
             f'<label for="{box}">all {format_number(min(count, ROWS_MAX))} rows</label></p>'
         )
     if count > ROWS_MAX:
-        note = element(
-            "p",
+        notes.append(
             f"The first {format_number(ROWS_MAX)} of {format_number(count)} rows: the data set "
-            f"{text(table.name)} has all.",
-            class_="note",
+            f"{table.name} has all."
         )
     body = element(
         "div",
@@ -65,7 +64,8 @@ def render_table(table: Table, prefix: str) -> str:
         aria_label=table.title,
     )
     title = element("h3", f"{text(table.title)} {_download(table)}")
-    return element("section", title, toggle, body, note, class_="table")
+    below = [element("p", text(note), class_="note") for note in notes]
+    return element("section", title, toggle, body, *below, class_="table")
 
 
 def _download(table: Table) -> str:

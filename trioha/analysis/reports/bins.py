@@ -20,6 +20,10 @@ _CELL_BITS = 6
 _VALUE_BITS_MAX = 42
 """2^42 ms are 139 years; larger values share the bins of the highest power of two."""
 PERCENTS = (50, 95, 99)
+BOUND_MS = (
+    "Times are exact below 128 ms; longer ones are at most 1/64 nearer to zero than measured."
+)
+BOUND_BYTES = "Percentiles are exact below 128 B; above, at most 1/64 lower than the exact ones."
 
 
 def bin_sql(expression: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from trioha.analysis.engine import Engine, bucket, literal
-from trioha.analysis.reports.bins import Bins, bin_sql
+from trioha.analysis.reports.bins import BOUND_MS, Bins, bin_sql
 from trioha.analysis.reports.lives import Lives, number, stores_of_journals
 from trioha.analysis.reports.outages import Outage
 from trioha.analysis.reports.tables import table
@@ -29,6 +29,11 @@ _PAD_MIN_MS, _PAD_MAX_MS = 30 * SECOND_MS, 10 * MINUTE_MS
 _COLUMNS = (
     "broker begin_ms:time messages:integer p50_ms:duration p99_ms:duration max_ms:duration "
     "consumer_lag:integer:msg slave_lag_bytes:bytes"
+)
+
+_BOUNDS = (
+    f"{BOUND_MS} Consumer lag is sampled every ten seconds, bytes behind every second; between "
+    "samples the last one stands."
 )
 
 
@@ -71,7 +76,7 @@ def close_ups(
         "Around the outages that cost most: messages stored in each step, by their time from birth "
         "to the store, and what was left to consume and to replicate at its end"
     )
-    return [table("close_up", title, _COLUMNS, rows)], charts
+    return [table("close_up", title, _COLUMNS, rows, _BOUNDS)], charts
 
 
 def _end_ms(outage: Outage, until_ms: int) -> int:

@@ -122,6 +122,12 @@ def _first_left(lag: GroupQueueLag) -> int:
     return max(lag.consumer_offset, lag.min_offset)
 
 
+SAMPLED = (
+    "Brokers sample a group's figures every ten seconds, and note them when they have changed: a "
+    "lag that came and went in between is not seen."
+)
+
+
 def lag_tables(lags: list[GroupQueueLag], top: int) -> list[Table]:
     """By group and topic, and the queues that are furthest behind."""
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -227,6 +233,7 @@ def lag_over_time(engine: Engine) -> tuple[list[Table], list[Chart]]:
         f"The largest lags in steps of {say_ms(width_ms)}, as brokers sampled them",
         "node consumer_group topic begin_ms:time lag_max:integer:msg",
         rows,
+        SAMPLED,
     )
     chart = Chart(
         title="Messages not consumed over time, the groups furthest behind",
@@ -235,6 +242,6 @@ def lag_over_time(engine: Engine) -> tuple[list[Table], list[Chart]]:
         y_label="messages",
         x_kind="time",
         series=[Series(label, points) for label, points in lines.items()],
-        note="Brokers tell of a group when its figures have changed.",
+        note=SAMPLED,
     )
     return [found], [chart]

@@ -12,7 +12,7 @@ from typing import Any
 
 from trioha.analysis.engine import Engine
 from trioha.analysis.reports import REPORTS
-from trioha.analysis.reports.bins import powers_by_store
+from trioha.analysis.reports.bins import BOUND_MS, powers_by_store
 from trioha.analysis.reports.first_stores import VIEWS, latencies
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.time_buckets import bucket_width_ms
@@ -46,19 +46,21 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     return Report(
         **SPEC.heading,
         tables=[
-            table("stores", "Latency by store", f"store {_FIGURES}", totals),
+            table("stores", "Latency by store", f"store {_FIGURES}", totals, BOUND_MS),
             hosts,
             table(
                 "hours",
                 f"Latency in steps of {say_ms(width_ms)}",
                 f"store begin_ms:time {_FIGURES}",
                 by_kind["hour"],
+                BOUND_MS,
             ),
             table(
                 "host_hours",
                 f"Latency by host in steps of {say_ms(width_ms)}, the {options.top} busiest hosts",
                 f"store born_host begin_ms:time {_FIGURES}",
                 by_kind["host_hour"],
+                BOUND_MS,
             ),
         ],
         charts=[
@@ -138,6 +140,7 @@ def _hosts(rows: list[dict[str, Any]], top: int) -> Table:
         "host's clock would be ahead of the broker's if its fastest hundredth took no time",
         f"store born_host {_FIGURES} negative_share:share clock_ahead_ms:duration",
         sorted(rows, key=lambda row: (row["store"], -row["messages"], row["born_host"])),
+        BOUND_MS,
     )
 
 

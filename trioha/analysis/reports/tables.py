@@ -11,13 +11,16 @@ _UNITS = {"bytes": "B"}
 _KINDS = get_args(ColumnKind)
 
 
-def table(name: str, title: str, columns: str, rows: Iterable[Mapping[str, Any]]) -> Table:
+def table(
+    name: str, title: str, columns: str, rows: Iterable[Mapping[str, Any]], note: str = ""
+) -> Table:
     """A table of the named values of each row.
 
     `columns` is like ``store messages:integer rate:number:msg/s``: name, kind (text), unit.
     """
     found = [_column(word) for word in columns.split()]
-    return Table(name, title, found, [tuple(row[each.name] for each in found) for row in rows])
+    values = [tuple(row[each.name] for each in found) for row in rows]
+    return Table(name, title, found, values, note)
 
 
 def _column(word: str) -> Column:

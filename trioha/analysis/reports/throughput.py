@@ -15,7 +15,7 @@ import attrs
 
 from trioha.analysis.engine import Engine, bucket, literals
 from trioha.analysis.reports import REPORTS
-from trioha.analysis.reports.bins import Bins, powers_by_store
+from trioha.analysis.reports.bins import BOUND_BYTES, Bins, powers_by_store
 from trioha.analysis.reports.days import day_findings, day_table, day_topic_table
 from trioha.analysis.reports.hot_words import hot_findings, hot_table
 from trioha.analysis.reports.tables import ratio, table
@@ -178,6 +178,7 @@ def _topics(engine: Engine, extents: list[_Extent], top: int) -> Table:
         "bytes_share:share size_mean_bytes:number:B size_p50_bytes:bytes size_p95_bytes:bytes "
         "size_p99_bytes:bytes size_max_bytes:bytes compressed_share:share",
         rows,
+        BOUND_BYTES,
     )
 
 

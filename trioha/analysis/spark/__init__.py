@@ -7,6 +7,7 @@ without it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,9 +18,17 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the sources known to a session; nothing else about it changes."""
+    """Make the sources known to a session; nothing else about it changes.
+
+    Errors: AnalysisError when the Python that Spark starts here cannot import them.
+    """
+    from pyspark.errors import PySparkAttributeError
+
+    from trioha.analysis.spark.java import check_worker_python
     from trioha.analysis.spark.sources import SOURCES
 
+    with suppress(PySparkAttributeError):  # Spark Connect: its workers are elsewhere
+        check_worker_python(spark.sparkContext.pythonExec)
     for source in SOURCES:
         spark.dataSource.register(source)
 

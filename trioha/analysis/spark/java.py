@@ -231,3 +231,26 @@ def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
 def python_of_workers(environ: Mapping[str, str], *, is_local: bool) -> str:
     """The Python that executors start: ours, unless the user named one for a cluster."""
     return sys.executable if is_local else environ.get("PYSPARK_PYTHON", sys.executable)
+
+
+def check_worker_python(python: str) -> None:
+    """Whether the Python that Spark starts beside the driver can import the sources.
+
+    Errors: AnalysisError naming that Python, why it cannot, and the setting.
+    """
+    found = shutil.which(python)
+    if found == sys.executable:
+        return
+    reason = "it is not on the PATH"
+    if found is not None:
+        # Archives that were added to the session go to its workers too.
+        added = [path for path in sys.path if path.endswith((".zip", ".egg"))]
+        words = f"import sys; sys.path += {added}; import trioha.analysis.spark.sources"
+        done = _run(Path(found), "-c", words)
+        if done.returncode == 0:
+            return
+        reason = (done.stderr.strip().splitlines() or ["it does not run"])[-1]
+    raise AnalysisError(
+        f"Spark starts {found or python} for its workers, and {reason}; set PYSPARK_PYTHON="
+        f"{sys.executable} before the session is made, or install trioha[spark] for that Python"
+    )

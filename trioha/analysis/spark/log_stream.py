@@ -120,7 +120,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return max(start, log_end.find(store))
 
     def _cut(self, path: str, start: int, end: int, bytes_max: int) -> int:
-        """`end`, or a place at most `bytes_max` behind `start`; at least one record is between."""
+        """`end`, or the place `bytes_max` behind `start` if that is less.
+
+        The place may lie within a record, which belongs to the batch in which it begins: a record
+        longer than `bytes_max` makes a batch longer than that, and the next one may be empty.
+        """
         store = _opened(path)
         if store is None or not store.segments:
             return end

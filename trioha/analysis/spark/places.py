@@ -1,4 +1,4 @@
-"""Where a read of a log begins or ends: as Kafka's source names it, for each store.
+"""Beginning and end of a read of a log, for each store, named as Kafka's source names them.
 
 `startingOffsets`, `endingOffsets`: earliest, latest, or JSON with an offset for every store.
 `startingTimestamp`, `endingTimestamp`: a time for all stores; `…OffsetsByTimestamp`: JSON with one
@@ -79,7 +79,7 @@ def first_at(store: StoreFiles, time_ms: int) -> int:
 
 
 def place_of(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> Place:
-    """What the three options of one side say.
+    """The place that one of these three options names.
 
     Errors: AnalysisError naming the option that is wrong.
     """

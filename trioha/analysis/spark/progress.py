@@ -1,4 +1,4 @@
-"""How far a running query is behind the stores that it follows.
+"""Bytes and seconds that a running query is behind the stores that it follows.
 
 Theory of operation. Spark has no place for the metrics of a Python source, but its reports of
 progress hold two offsets of each: what the last batch ended with, and how far the log then was. So
@@ -32,7 +32,7 @@ _SPLIT_BYTES = 1 << 20
 
 @attrs.frozen
 class StoreLag:
-    """What a query lacked of one store at the end of a batch."""
+    """Bytes and seconds that a query lacked of one store at the end of a batch."""
 
     query: str
     """Its name, or its id when it has none."""

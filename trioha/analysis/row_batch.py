@@ -18,6 +18,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from trioha.analysis.schema import PROPERTY_COLUMNS
 from trioha.analysis.store_files import CorruptRow
 from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import unpack_host
@@ -41,7 +42,9 @@ _NUMBERS = {
     **_ENTRY_NUMBERS,
 }
 _HOSTS = {"born_host": (48, 8), "store_host": (64, 8)}
-PROPERTIES = {"tags": TAGS, "keys": KEYS, "unique_key": UNIQ_KEY}
+PROPERTIES = {"tags": TAGS, "keys": KEYS, "unique_key": UNIQ_KEY} | {
+    column: name for name, column in PROPERTY_COLUMNS.items()
+}
 
 
 @attrs.frozen(eq=False)

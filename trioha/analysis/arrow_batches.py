@@ -149,7 +149,9 @@ def _slices(
 def _op_places(batch: RowBatch) -> pa.Array:
     """Bodies of the op topic's records as text, NULL for all others."""
     codes = [code for code, topic in enumerate(batch.topic_names) if topic == TRANS_OP_HALF_TOPIC]
-    is_op = np.isin(batch.topic_codes, codes)
+    if not codes:
+        return pa.nulls(batch.row_count, pa.string())
+    is_op = batch.topic_codes == codes[0]
     bodies = _slices(batch.only(is_op), lambda piece: (piece.body_at, piece.body_end))
     return _spread(_texts(bodies), np.flatnonzero(is_op), batch.row_count)
 

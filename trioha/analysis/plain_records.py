@@ -22,7 +22,7 @@ _FLAGS = struct.Struct(">i")
 _FLAGS_AT = 36
 _V6 = 0x30
 _RECORD_ENTRY = 1
-_RUN_MIN, _RUN_MAX = 16, 8192
+_RUN_MIN, _RUN_MAX = 16, 16_384
 _HEAD = {
     "size": ("u4", 0),
     "magic": ("u4", 4),

@@ -202,9 +202,9 @@ class RowBatch:
         """Whether each body of a full scan matches its checksum."""
         assert self.contents is not None, "only a full scan keeps bodies"
         found = [
-            crc32(body)
+            crc32(piece.data[begin:end])
             for piece in self.contents
-            for body in piece.slices(piece.body_at, piece.body_end)
+            for begin, end in zip(piece.body_at.tolist(), piece.body_end.tolist(), strict=True)
         ]
         stored = self.numbers("body_crc")
         is_ok: list[bool] = (np.array(found, np.uint32) & 0x7FFFFFFF == stored).tolist()

@@ -194,7 +194,7 @@ class _Scan:
 
     def _advance(self, position: int) -> int:
         """Take rows up to the window's end, or get past one thing that is no plain record."""
-        if not 0 <= position - self._window_at <= len(self._window) // 2:
+        if not 0 <= position - self._window_at <= len(self._window) // 8 * 7:
             self._window = self._source.read(position, _WINDOW_BYTES)
             self._window_at = position
         reached = self._take(position)

@@ -161,7 +161,7 @@ class _File:
             self._writer = pq.ParquetWriter(
                 self._unfinished,
                 self.schema,
-                compression="lz4",
+                compression="none",  # every query would undo it
                 use_dictionary=self._repeating,
                 write_statistics=False,
             )

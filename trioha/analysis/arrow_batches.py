@@ -206,7 +206,8 @@ class _Properties:
         )
         rows, begins, ends = pieces(data, bounds, _PAIR_END)
         separators = np.flatnonzero(data == _NAME_END)
-        is_plain = len(separators) == len(begins) and bool((separators >= begins).all())
+        is_plain = len(separators) == len(begins)
+        is_plain = is_plain and bool(((separators >= begins) & (separators < ends)).all())
         if not is_plain:  # a pair has none, or its value holds more of them
             separators = np.append(separators, len(data))
             separators = separators[np.searchsorted(separators, begins)]

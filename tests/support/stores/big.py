@@ -51,9 +51,9 @@ DAY_MS = 86_400_000
 HOSTS = tuple(bytes((10, 0, 1, n)) + (40_000 + n).to_bytes(4, "big") for n in range(1, 7))
 STORE_HOST = bytes((10, 0, 0, 1)) + (10_911).to_bytes(4, "big")
 FLUSH_BYTES = 8 << 20
-INDEX_SLOTS, INDEX_ENTRIES = 5_000_000, 20_000_000
-"""Of one index file, as a broker has them by default."""
-WAITING = 50
+INDEX_SLOTS = 5_000_000
+"""Of one index file, as a broker has them by default; entries are four times as many."""
+WAITING = 10
 """Delayed messages and transactions that wait, at least, for what follows them."""
 
 
@@ -139,6 +139,7 @@ def write_big_store(
     queue_file_bytes: int = QUEUE_FILE_BYTES,
     seed: int = 1,
     is_real: bool = False,
+    index_slots: int = INDEX_SLOTS,
 ) -> BigStore:
     """Write a store with about `log_bytes` of log; return what lies in it."""
     rng = random.Random(seed)
@@ -153,7 +154,7 @@ def write_big_store(
         _QueueWriter(root / "consumequeue" / name / str(n), queue_file_bytes) for name, n in queues
     ]
     log = _LogWriter(root / "commitlog", segment_bytes)
-    index = _IndexWriter(root / "index") if is_real else None
+    index = _IndexWriter(root / "index", index_slots) if is_real else None
     waiting: dict[str, deque[tuple[int, int, int]]] = {"delay": deque(), "half": deque()}
     waiting["done"] = deque()
     mean = sum(len(template.record) for template in schedule) / SCHEDULE
@@ -380,15 +381,16 @@ class _QueueWriter:
 class _IndexWriter:
     """Index files: of each record its unique key, then its KEYS, in the order of the log."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, slots: int) -> None:
         directory.mkdir(parents=True)
         self._directory = directory
         self._path = directory
+        self._slot_count, self._entries_max = slots, 4 * slots
         self._begin = (0, 0)
         self._begin_file()
 
     def _begin_file(self) -> None:
-        self._slots = np.zeros(INDEX_SLOTS, ">i4")
+        self._slots = np.zeros(self._slot_count, ">i4")
         self._entries: list[NDArray[np.void]] = []
         self._count = 0
 
@@ -410,10 +412,10 @@ class _IndexWriter:
         rows["phy_offset"] = np.repeat(phy_offsets, 2)
         rows["seconds"] = np.repeat(times, 2)  # milliseconds, until the file has its beginning
         while len(rows):
-            room = INDEX_ENTRIES - 1 - self._count
+            room = self._entries_max - 1 - self._count
             self._take(rows[:room])
             rows = rows[room:]
-            if self._count == INDEX_ENTRIES - 1:
+            if self._count == self._entries_max - 1:
                 self.close()
                 self._begin_file()
 
@@ -422,7 +424,7 @@ class _IndexWriter:
         if not self._count:
             self._begin = (int(times[0]), int(rows["phy_offset"][0]))
             self._path = self._directory / f"{times[0]:017d}"
-        slots = rows["hash"] % INDEX_SLOTS
+        slots = rows["hash"] % self._slot_count
         numbers = np.arange(self._count + 1, self._count + 1 + len(rows))
         order = np.argsort(slots, kind="stable")
         is_first = np.append(True, slots[order][1:] != slots[order][:-1])
@@ -446,7 +448,7 @@ class _IndexWriter:
             file.seek(INDEX_FILE_ENTRY.itemsize, 1)  # entries are numbered from 1
             for entries in self._entries:
                 file.write(entries.tobytes())
-            file.truncate(INDEX_HEADER.size + 4 * INDEX_SLOTS + 20 * INDEX_ENTRIES)
+            file.truncate(INDEX_HEADER.size + 4 * self._slot_count + 20 * self._entries_max)
 
 
 def _write_progress(

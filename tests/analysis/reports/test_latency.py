@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stores.analysed import bin_of
 from support.stores.told import (
     HOUR_MS,
     MONDAY_MS,

@@ -14,12 +14,12 @@ from typing import Any
 
 import attrs
 
+from support.stores.analysed import bin_of
 from support.stores.small import message, open_store, small_config
 from trioha.analysis.engine import Window
 from trioha.analysis.inputs import open_inputs
 from trioha.analysis.local_engine import LocalEngine
 from trioha.analysis.reports import REPORTS
-from trioha.analysis.reports.bins import bin_of
 from trioha.analysis.results import Report, ReportOptions
 from trioha.store.message_store import FileMessageStore
 from trioha.wire import fastjson

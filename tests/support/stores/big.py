@@ -471,7 +471,7 @@ def _write_config(
 ) -> None:
     config = root / "config"
     config.mkdir()
-    topics = {
+    table = {
         topic.name: {
             "topicName": topic.name,
             "readQueueNums": topic.queues,
@@ -483,7 +483,7 @@ def _write_config(
         }
         for topic in reversed(topics)  # of one name the first says how many queues there are
     }
-    (config / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
     consumed: dict[str, dict[str, int]] = {}
     for (name, queue), offset in zip(queues, next_offsets, strict=True):
         if name not in {topic.name for topic in TOPICS}:

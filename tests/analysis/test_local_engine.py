@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from support.stores.big import BEGIN_MS, BigStore, write_big_store
+from support.stores.told import rows_of
 
-from trioha.analysis.engine import Window, bucket, literal, literals, mentioned_columns, quotient
+from trioha.analysis.engine import (
+    Progress,
+    Window,
+    bucket,
+    literal,
+    literals,
+    mentioned_columns,
+    quotient,
+)
 from trioha.analysis.inputs import open_inputs
 from trioha.analysis.local_engine import LocalEngine
+from trioha.analysis.reports import REPORTS
+from trioha.analysis.results import ReportOptions
 from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL, AnalysisError
+from trioha.analysis.spill import LogTask, Task
 from trioha.store.inspect import DamagedStretch, iter_records
+from trioha.wire.names import SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
 from trioha.wire.record import Record
 
 HOUR_MS = 3_600_000
@@ -140,6 +153,57 @@ def test_flipped_bits_show_as_corrupt_rows(tmp_path: Path) -> None:
             "SELECT COUNT(*) AS bad FROM commitlog_full WHERE NOT crc_ok",
         )
         assert rows == [{"bad": 1}]
+
+
+class Decoder:
+    """Runs tasks in this process, and counts how often a log was decoded."""
+
+    def __init__(self) -> None:
+        self.tasks: list[LogTask] = []
+
+    def __call__(self, what: str, tasks: Sequence[Task], progress: Progress) -> None:
+        self.tasks += [task for task in tasks if isinstance(task, LogTask)]
+        for task in tasks:
+            task.run()
+
+
+def test_a_broker_s_log_is_decoded_once_for_all_reports(tmp_path: Path) -> None:
+    """With index files, delayed messages and transactions, as real brokers have them."""
+    made = write_big_store(
+        tmp_path / "store", 600_000, segment_bytes=1 << 18, is_real=True, index_slots=500
+    )
+    inputs, decoder = open_inputs([str(made.root)]), Decoder()
+    reports = {}
+    with LocalEngine(inputs, run_tasks=decoder, views=["commitlog_full"]) as engine:
+        for name in ("throughput", "latency", "integrity", "queues", "retention"):
+            reports[name] = REPORTS[name].load().run(engine, ReportOptions(now_ms=BEGIN_MS))
+    assert len(decoder.tasks) == len(inputs.stores[0].splits())
+    assert reports["integrity"].exit_code == 0, reports["integrity"].findings
+    (index,) = rows_of(reports["integrity"], "index")
+    assert index["files"] > 1
+    assert index["keys_checked"] == index["entries"] > made.messages
+    (delays,) = rows_of(reports["queues"], "delays")
+    assert delays["stored"] == made.by_topic[SCHEDULE_TOPIC] > delays["delivered"] > 0
+    (transactions,) = rows_of(reports["queues"], "transactions")
+    assert transactions["done"] == made.by_topic[TRANS_OP_HALF_TOPIC] > 0
+    assert transactions["committed"] >= transactions["done"]
+
+
+def test_a_query_of_few_topics_reads_only_these_and_leaves_the_rest_as_it_was(
+    store: BigStore, tmp_path: Path
+) -> None:
+    decoder = Decoder()
+    with LocalEngine(open_inputs([str(store.root)]), scratch=tmp_path, run_tasks=decoder) as engine:
+        count = "SELECT COUNT(*) AS n, COUNT(tags) AS tagged FROM commitlog_full"
+        before = engine.query(count)
+        decoded = len(decoder.tasks)
+        of_stock = "SELECT COUNT(*) AS n, COUNT(properties) AS p FROM commitlog_full"
+        rows = engine.query(of_stock, topics={"stock"})
+        assert rows == [{"n": store.by_topic["stock"], "p": store.by_topic["stock"]}]
+        assert all(task.filters.topics == {"stock"} for task in decoder.tasks[decoded:])
+        assert not any(task.finds_damage for task in decoder.tasks[decoded:])
+        assert engine.query(count) == before
+        assert len(decoder.tasks) == 2 * decoded
 
 
 def test_a_wrong_query_is_one_sentence(engine: LocalEngine) -> None:

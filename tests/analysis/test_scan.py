@@ -406,3 +406,30 @@ def test_batches_are_bounded(tmp_path: Path) -> None:
     assert sum(batch.row_count for batch in batches) == 60_000
     assert max(batch.row_count for batch in batches) < 30_000
     assert sum(batch.bytes_done for batch in batches) == split.end - split.begin
+
+
+def test_bodies_are_checked_unless_that_is_not_wanted() -> None:
+    image, is_dledger = made(([LogMessage(body=b"hello")], False))
+    data = bytearray(image.segments[0])
+    data[88] ^= 1
+    split = LogSplit("store", segment_of(data, is_dledger=is_dledger), 0, len(data))
+    for checks_bodies in (True, False):
+        found = scan_source(
+            MemorySource(bytes(data)), split, columns="full", checks_bodies=checks_bodies
+        )
+        assert [bool(batch.corrupt) for batch in found] == [checks_bodies]
+
+
+@given(logs, st.integers(40, 400))
+@settings(max_examples=40, deadline=None)
+def test_a_range_holds_the_offsets_from_its_first_to_the_next_range_s(
+    what: tuple[list[LogMessage], bool], width: int
+) -> None:
+    image, is_dledger = made(what)
+    for base, data in image.segments.items():
+        segment = attrs.evolve(segment_of(data, is_dledger=is_dledger), from_offset=base)
+        for begin in range(0, len(data), width):
+            split = LogSplit("store", segment, begin, min(begin + width, len(data)))
+            for batch in scan_source(MemorySource(bytes(data)), split):
+                for phy_offset in batch.column("phy_offset"):
+                    assert 0 <= phy_offset - split.first_offset < split.end - split.begin

@@ -6,20 +6,24 @@ from collections import Counter
 from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.stores.analysed import MemorySource, bin_of
 from support.stores.logs import LogMessage, make_log
 
 from trioha.analysis.arrow_batches import schema_of, to_arrow
 from trioha.analysis.database import Database
+from trioha.analysis.index_keys import COLUMNS, HASH_BITS, HASH_MASK, keys_of
 from trioha.analysis.row_batch import RowBatch
 from trioha.analysis.scan import scan_source
-from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL
+from trioha.analysis.schema import COMMITLOG, DECODED
 from trioha.analysis.stats import COUNTED, HOUR_MS, MINUTE_MS, STATS
 from trioha.analysis.store_files import LogSplit, Segment
+from trioha.wire.codes import SysFlag
+from trioha.wire.java_hash import index_key_hash
 
 times = st.integers(0, 200_000) | st.sampled_from([-1, -60_001, 1 << 55, -(1 << 55)])
 messages = st.builds(
@@ -30,7 +34,13 @@ messages = st.builds(
     topic=st.sampled_from(["T", "%RETRY%g"]),
     queue_id=st.integers(0, 2),
     body=st.binary(max_size=3),
-    properties=st.sampled_from(
+    properties=st.lists(
+        st.sampled_from(
+            [b"TAGS", b"KEYS", b"DELAY", b"k", b" ", b"\x01", b"\x02", b"\xff", "ä".encode()]
+        ),
+        max_size=12,
+    ).map(b"".join)
+    | st.sampled_from(
         [
             b"",
             b"TAGS\x01a",
@@ -109,15 +119,49 @@ def test_times_of_a_damaged_record_overflow_nothing(database: Database) -> None:
     assert row["messages"] == 3
 
 
+def _with(*properties: bytes) -> list[LogMessage]:
+    return [attrs.evolve(LogMessage(), properties=each) for each in properties]
+
+
 @given(some_messages)
+@example(_with(b"TAGS", b"KEYS\x01b\x01c"))  # as many separators as pairs
+@example(_with(b"KEYS\x01b\x01c", b"TAGS", b"", b"TAGS\x01a"))
 @settings(max_examples=60)
 def test_single_properties_are_what_the_decoder_reads(some: list[LogMessage]) -> None:
-    words = ("tags", "keys", "unique_key")
-    schema = pa.schema([pa.field(name, pa.string()) for name in words])
+    words = ("tags", "keys", "unique_key", "property_delay")
     for batch in batches_of(some):
-        found = to_arrow(batch, COMMITLOG_FULL, schema)
+        found = to_arrow(batch, DECODED, schema_of(DECODED, words))
         for name in words:
             assert found[name].to_pylist() == batch.column(name)
+
+
+@given(some_messages)
+@settings(max_examples=60)
+def test_index_keys_have_the_hashes_of_a_broker(some: list[LogMessage]) -> None:
+    _check_keys(some)
+
+
+def _check_keys(some: list[LogMessage]) -> None:
+    for batch in batches_of(some):
+        expected = sorted(
+            (phy_offset - 7, index_key_hash(topic, word))
+            for phy_offset, topic, sys_flag, unique_key, keys in batch.rows(
+                ("phy_offset", "topic", "sys_flag", *COLUMNS)
+            )
+            if sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
+            for word in (unique_key, *(keys or "").split(" "))
+            if word
+        )
+        texts = to_arrow(batch, DECODED, schema_of(DECODED, COLUMNS))
+        keys = np.sort(keys_of(batch, texts, 7)).tolist()
+        assert [(key >> HASH_BITS, key & HASH_MASK) for key in keys] == expected
+
+
+def test_keys_too_long_for_the_table_of_powers_have_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trioha.analysis.index_keys._BYTES_MAX", 3)
+    _check_keys(_with(b"KEYS\x01long other"))
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from trioha.analysis.row_batch import PROPERTIES, Contents, RowBatch
 from trioha.analysis.schema import ColumnType, TableSchema
+from trioha.wire.names import TRANS_OP_HALF_TOPIC
 
 MS_FIRST = -62_135_596_800_000
 MS_END = 253_402_300_800_000
 """Years 1 to 9999: what TIMESTAMP columns hold. A stored time beyond them is damage, and NULL."""
 
 
+Bytes = NDArray[np.uint8]
+_NAME_END, _PAIR_END = 1, 2
 _TYPES = {
     ColumnType.STRING: pa.string(),
     ColumnType.INT: pa.int32(),
@@ -99,14 +102,16 @@ def _column(batch: RowBatch, properties: _Properties, name: str) -> pa.Array:
             return pa.array(batch.column(name), pa.int32())
         case "properties":
             return text_maps(batch.properties)
-        case "tags" | "keys" | "unique_key":
-            return properties.column(name)
+        case "op_places":
+            return _op_places(batch)
         case "body":
             return _slices(batch, lambda piece: (piece.body_at, piece.body_end))
         case "digest":
             return pa.array(batch.digests, pa.int64())
         case "crc_ok":
             return pa.array(batch.column(name), pa.bool_())
+    if name in PROPERTIES:
+        return properties.column(PROPERTIES[name])
     return numbers(batch, name)
 
 
@@ -141,7 +146,37 @@ def _slices(
     return pa.concat_arrays([pa.array([], pa.binary()), *arrays])
 
 
-def _cut(data: bytes, begins: NDArray[Any], ends: NDArray[Any]) -> pa.Array:
+def _op_places(batch: RowBatch) -> pa.Array:
+    """Bodies of the op topic's records as text, NULL for all others."""
+    codes = [code for code, topic in enumerate(batch.topic_names) if topic == TRANS_OP_HALF_TOPIC]
+    if not codes:
+        return pa.nulls(batch.row_count, pa.string())
+    is_op = batch.topic_codes == codes[0]
+    bodies = _slices(batch.only(is_op), lambda piece: (piece.body_at, piece.body_end))
+    return _spread(_texts(bodies), np.flatnonzero(is_op), batch.row_count)
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """BINARY as text; bytes that are not UTF-8 become U+FFFD."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [value.decode("utf-8", "replace") for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
+
+
+def _spread(values: pa.Array, rows: NDArray[Any], count: int) -> pa.Array:
+    """A column of so many rows that has the values in these, and NULL elsewhere."""
+    if len(rows) == count:
+        return values
+    if not len(rows):
+        return pa.nulls(count, values.type)
+    places = np.full(count, -1, np.int64)
+    places[rows] = np.arange(len(rows))
+    return values.take(pa.array(places, mask=places < 0))
+
+
+def _cut(data: bytes | Bytes, begins: NDArray[Any], ends: NDArray[Any]) -> pa.Array:
     """Slices of bytes as BINARY; they do not overlap, and come in order."""
     count = len(begins)
     offsets = np.empty(2 * count + 1, np.int32)
@@ -158,55 +193,78 @@ def _hosts(batch: RowBatch, name: str) -> pa.Array:
 
 
 class _Properties:
-    """Single properties of every record: found by NumPy, or by Python where they are odd."""
+    """Single properties of every record, found by NumPy by the rules of `decode_properties`."""
 
     def __init__(self, batch: RowBatch) -> None:
         self._batch = batch
 
     @cached_property
-    def _pairs(self) -> tuple[bytes, NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    def _pairs(self) -> tuple[Bytes, NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         """All properties in a row; of each pair its row, begin, separator and end in them."""
-        raw = _slices(self._batch, lambda piece: (piece.properties_at, piece.ends))
-        _, offsets, data = raw.buffers()
-        bounds = np.frombuffer(offsets, np.int32, raw.offset + len(raw) + 1)[raw.offset :]
-        # A separator of pairs before the first, so that every begin has one before it.
-        texts = b"\2" + (data.to_pybytes() if data is not None else b"")
-        characters = np.frombuffer(texts, np.uint8)
-        is_before = characters == 2
-        is_before[bounds[:-1]] = True
-        begins = np.flatnonzero(is_before) + 1
-        ends = np.minimum(np.append(begins[1:], len(texts)), len(texts))
-        rows = np.searchsorted(bounds + 1, begins, "right") - 1
-        # What ends at a separator ends before it; what ends with a record has none.
-        ends = ends - ((ends > begins) & (characters[ends - 1] == 2))
-        separators = np.append(np.flatnonzero(characters == 1), len(texts))
-        separators = separators[np.searchsorted(separators, begins)]
-        is_pair = (separators < ends) & (rows < len(raw))
-        return texts, rows[is_pair], begins[is_pair], separators[is_pair], ends[is_pair]
+        data, bounds = bytes_of(
+            _slices(self._batch, lambda piece: (piece.properties_at, piece.ends))
+        )
+        rows, begins, ends = pieces(data, bounds, _PAIR_END)
+        separators = np.flatnonzero(data == _NAME_END)
+        is_plain = len(separators) == len(begins)
+        is_plain = is_plain and bool(((separators >= begins) & (separators < ends)).all())
+        if not is_plain:  # a pair has none, or its value holds more of them
+            separators = np.append(separators, len(data))
+            separators = separators[np.searchsorted(separators, begins)]
+        is_pair = separators + 1 < ends  # a value that is empty is none
+        if is_pair.all():
+            return data, rows, begins, separators, ends
+        return data, rows[is_pair], begins[is_pair], separators[is_pair], ends[is_pair]
+
+    @cached_property
+    def _name_sizes(self) -> NDArray[np.uint16]:
+        _, _, begins, separators, _ = self._pairs
+        sizes: NDArray[np.uint16] = (separators - begins).astype(np.uint16)
+        return sizes
 
     def column(self, name: str) -> pa.Array:
-        texts, rows, begins, separators, ends = self._pairs
-        wanted = np.frombuffer(PROPERTIES[name].encode(), np.uint8)
-        is_wanted = np.flatnonzero(separators - begins == len(wanted))
-        characters = np.frombuffer(texts, np.uint8)
+        """Values of one property; NULL where a record has none."""
+        data, rows, begins, separators, ends = self._pairs
+        wanted = name.encode()
+        found = np.flatnonzero(self._name_sizes == len(wanted))
         for place, character in enumerate(wanted):
-            is_wanted = is_wanted[characters[begins[is_wanted] + place] == character]
-        rows, begins, ends = rows[is_wanted], separators[is_wanted] + 1, ends[is_wanted]
-        is_doubled = bool((rows[1:] == rows[:-1]).any())
-        if is_doubled or bool((begins == ends).any()):
-            return self._as_python_does(name)
-        try:
-            found = _cut(texts, begins, ends).cast(pa.string())
-        except pa.ArrowInvalid:  # not UTF-8
-            return self._as_python_does(name)
-        if len(rows) == self._batch.row_count:
-            return found
-        places = np.full(self._batch.row_count, -1, np.int64)
-        places[rows] = np.arange(len(rows))
-        return found.take(pa.array(places, mask=places < 0))
+            if not len(found):
+                break
+            found = found[data[begins[found] + place] == character]
+        is_last = np.append(rows[found][1:] != rows[found][:-1], True)  # the last of a name counts
+        if not is_last.all():
+            found = found[is_last]
+        values = _cut(data, separators[found] + 1, ends[found])
+        return _spread(_texts(values), rows[found], self._batch.row_count)
 
-    def _as_python_does(self, name: str) -> pa.Array:
-        return pa.array(self._batch.column(name), pa.string())
+
+def pieces(
+    data: Bytes, bounds: NDArray[Any], separator: int
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """What a separator parts, in texts that follow one another: rows, begins and ends.
+
+    Text i is data[bounds[i]:bounds[i + 1]]. A separator at its end is harmless.
+    """
+    is_begin = np.empty(len(data) + 1, np.bool_)
+    np.equal(data, separator, out=is_begin[1:])
+    is_begin[bounds] = True
+    is_begin[0] = True
+    begins = np.flatnonzero(is_begin)
+    begins, ends = begins[:-1], begins[1:]
+    ends = ends - (data[ends - 1] == separator)
+    counts = np.diff(np.searchsorted(begins, bounds))
+    return np.repeat(np.arange(len(counts)), counts), begins, ends
+
+
+def bytes_of(texts: pa.Array) -> tuple[Bytes, NDArray[Any]]:
+    """Bytes of a column of texts, NULL like empty ones, and where each begins and the last ends."""
+    if not len(texts):
+        return np.empty(0, np.uint8), np.zeros(1, np.int32)
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32, texts.offset + len(texts) + 1)[texts.offset :]
+    if bounds[0] == bounds[-1]:
+        return np.empty(0, np.uint8), np.zeros(len(bounds), np.int32)
+    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
 def _times(milliseconds: pa.Array) -> pa.Array:

@@ -41,8 +41,10 @@ import attrs
 from trioha.analysis.schema import AnalysisError, ColumnType, TableSchema
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trioha.analysis.journal_rows import JournalRow
-    from trioha.analysis.store_files import StoreFiles
+    from trioha.analysis.store_files import LogSplit, StoreFiles
 
 VIEWS = (
     "commitlog",
@@ -99,6 +101,12 @@ class Engine(Protocol):
 
     def journal(self, names: Collection[str] | None = None) -> Iterator[JournalRow]:
         """Events in the order written, journal by journal; only those of these names."""
+
+    def index_keys(self, store: StoreFiles) -> Sequence[tuple[LogSplit, Path]]:
+        """The store's ranges and, of each, the file of its records' keys; empty if none was made.
+
+        See `trioha.analysis.index_keys`.
+        """
 
     def note(self, text: str) -> None:
         """A sentence for the user about how this came about; shown once, kept in the manifest."""

@@ -3,9 +3,9 @@
 Theory of operation. When a query first reads a view of the log, all stores are decoded once: their
 ranges of 64 MiB go to as many processes as there are processors, and each leaves a Parquet file in
 the scratch directory (`spill`). Views are of those files. Headers alone cost least; tags, keys,
-checksums and damage need every byte, and bodies, properties and digests are left out until a query
-names them: then the log is decoded again, of the query's topics only if it says which. The time
-window is applied while decoding.
+single properties and damage need every byte. Columns that few queries name are left out until one
+does: then the log is decoded again, for that query alone and of its topics only if it says which.
+The time window is applied while decoding.
 
 On Spark the same tasks are run by its workers, where these see the scratch directory: `run_tasks`.
 """
@@ -21,6 +21,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
 from trioha.analysis.arrow_batches import rows_to_arrow, schema_of
@@ -28,23 +29,40 @@ from trioha.analysis.database import Database
 from trioha.analysis.engine import NoProgress, Progress, Window, mentioned_columns, views_read
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.journal_rows import JournalCorruptRow, JournalRow
-from trioha.analysis.scan import Detail, ScanFilter, plan_splits
+from trioha.analysis.reports.index_entries import has_index
+from trioha.analysis.scan import NO_FILTER, Detail, ScanFilter, plan_splits
 from trioha.analysis.schema import (
     COMMITLOG,
     COMMITLOG_CORRUPT,
-    COMMITLOG_FULL,
     CONSUMEQUEUE,
+    DECODED,
     JOURNAL,
     JOURNAL_CORRUPT,
+    PROPERTY_COLUMNS,
+    TableSchema,
 )
 from trioha.analysis.spill import CORRUPT, QUEUES, RECORDS, ConsumeQueueTask, LogTask, Task
 from trioha.analysis.stats import STATS
-from trioha.analysis.store_files import SPLIT_BYTES, StoreFiles
+from trioha.analysis.store_files import SPLIT_BYTES, LogSplit, StoreFiles
 
 RunTasks = Callable[[str, Sequence[Task], Progress], None]
 """Decodes: what it is called, the pieces of work, and who is told how far it is."""
-_LEFT_OUT = frozenset({"properties", "body", "digest"})
+_CONTENTS = frozenset({"properties", "body"})
+_RARE = _CONTENTS | {
+    "segment",
+    "flag",
+    "store_host",
+    "prepared_offset",
+    "body_crc",
+    "properties_size",
+    "term",
+    "entry_index",
+    "crc_ok",
+    "digest",
+}
+"""What is left out of one store; that two stores agree is asked by many of these."""
 _FULL = frozenset({"commitlog_full", "commitlog_corrupt"})
+_LOG = _FULL.union({"commitlog"}, STATS)
 
 
 class LocalEngine:
@@ -74,8 +92,12 @@ class LocalEngine:
         self._run_tasks = run_tasks or self._processes.run_tasks
         self._wants_full = bool(_FULL & frozenset(views))
         self._detail: Detail | None = None
-        self._contents: frozenset[str] = frozenset()
-        """Columns that `commitlog_full` has of all topics."""
+        self._columns: frozenset[str] = frozenset()
+        """Columns that were decoded of all topics."""
+        self._records: list[Path] = []
+        self._is_of_topics = False
+        """`commitlog_full` is of one query's topics."""
+        self._keys: dict[str, list[tuple[LogSplit, Path]]] = {}
         self._made: set[str] = set()
         self._db = Database(scratch)
 
@@ -100,24 +122,25 @@ class LocalEngine:
         return f"host_of({column})"
 
     def item(self, column: str, key: str) -> str:
+        if column == "properties" and key in PROPERTY_COLUMNS:
+            return PROPERTY_COLUMNS[key]
         return f"map_extract_value({column}, '{key}')"
+
+    def index_keys(self, store: StoreFiles) -> Sequence[tuple[LogSplit, Path]]:
+        return self._keys.get(store.label, ())
 
     def query(self, sql: str, *, topics: Collection[str] | None = None) -> list[dict[str, Any]]:
         views = views_read(sql)
+        if _LOG.intersection(views):
+            self._need_log(views, sql, topics)
         for view in views:
-            self._need(view, sql, views, topics)
+            self._need(view)
         return self._db.query(sql)
 
-    def _need(
-        self, view: str, sql: str, views: Sequence[str], topics: Collection[str] | None
-    ) -> None:
-        if view in ("commitlog", "commitlog_full", "commitlog_corrupt") or view in STATS:
-            self._need_log(is_full=bool(_FULL.intersection(views)))
-        if view == "commitlog_full":
-            self._need_contents(mentioned_columns(COMMITLOG_FULL, sql), topics)
-        elif view in self._made:
+    def _need(self, view: str) -> None:
+        if view in self._made:
             return
-        elif view in STATS:
+        if view in STATS:
             self._db.create(view, STATS[view].count_sql("commitlog"))
         elif view == "consumequeue":
             self._fill_queues()
@@ -127,49 +150,91 @@ class LocalEngine:
             self._fill_journal_corrupt()
         self._made.add(view)
 
-    def _need_log(self, *, is_full: bool) -> None:
-        if self._detail == "full" or (self._detail == "headers" and not is_full):
-            return
-        self._detail = "full" if is_full or self._wants_full else "headers"
-        table = COMMITLOG_FULL if self._detail == "full" else COMMITLOG
-        names = [name for name in table.names if name not in _LEFT_OUT]
-        directory = self._decode(f"reading {self._detail}", self._detail, names)
-        self._db.view(COMMITLOG, COMMITLOG.names, _files(directory / RECORDS))
-        self._db.view(COMMITLOG_CORRUPT, COMMITLOG_CORRUPT.names, _files(directory / CORRUPT))
-        if self._detail == "full":
-            self._db.view(COMMITLOG_FULL, names, _files(directory / RECORDS))
-            self._contents = frozenset(names)
+    def _need_log(self, views: Sequence[str], sql: str, topics: Collection[str] | None) -> None:
+        wanted: frozenset[str] = frozenset()
+        for table in (COMMITLOG, DECODED):
+            if table.name in views:
+                wanted |= mentioned_columns(table, sql)
+        is_full = bool(_FULL.intersection(views))
+        has_detail = self._detail == "full" or (self._detail == "headers" and not is_full)
+        if not (has_detail and wanted <= self._columns):
+            if has_detail and topics is not None and "commitlog" not in views:
+                self._show_topics(wanted, topics)
+                return
+            self._decode_all(wanted, is_full=is_full)
+        elif self._is_of_topics:
+            self._show(DECODED, self._columns, self._records)
+        self._is_of_topics = False
 
-    def _need_contents(self, wanted: frozenset[str], topics: Collection[str] | None) -> None:
-        if wanted <= self._contents:
-            return
-        is_of_all = topics is None
-        wanted |= self._contents if is_of_all else frozenset()
-        names = [name for name in COMMITLOG_FULL.names if name in wanted]
-        directory = self._decode("reading bodies and properties", "full", names, topics)
-        self._db.view(COMMITLOG_FULL, names, _files(directory / RECORDS))
-        self._contents = frozenset(wanted) if is_of_all else frozenset()
+    def _show_topics(self, wanted: frozenset[str], topics: Collection[str]) -> None:
+        """Decode these topics' records for one query."""
+        self._is_of_topics = True
+        filters = attrs.evolve(self._filters, topics=frozenset(topics))
+        tasks = self._tasks("topics", "full", wanted, filters, finds_damage=False)
+        self._run("reading bodies and properties", tasks)
+        self._show(DECODED, wanted, _files(self._db.directory / "topics" / RECORDS))
 
-    def _decode(
-        self, what: str, detail: Detail, names: Sequence[str], topics: Collection[str] | None = None
-    ) -> Path:
-        """Decode all stores into a directory of its own."""
-        is_contents = detail == "full" and bool(_LEFT_OUT.intersection(names))
-        directory = self._db.directory / ("contents" if is_contents else detail)
+    def _decode_all(self, wanted: frozenset[str], *, is_full: bool) -> None:
+        """Decode all stores, with these columns and those that most reports read."""
+        is_first = self._detail != "full"
+        detail: Detail = "full" if is_full or self._wants_full or not is_first else "headers"
+        table = DECODED if detail == "full" else COMMITLOG
+        is_alone = len(self.stores) < 2
+        usual = frozenset(table.names) - (_RARE if is_alone else _CONTENTS)
+        self._columns |= usual | wanted
+        self._detail = detail
+        what = f"reading {detail}" if is_first else "reading bodies and properties"
+        name = detail if is_first else "contents"
+        tasks = self._tasks(name, detail, self._columns, self._filters, finds_damage=is_first)
+        self._run(what, tasks)
+        directory = self._db.directory / name
+        self._records = _files(directory / RECORDS)
+        self._show(COMMITLOG, self._columns, self._records)
+        if is_first:
+            self._db.view(COMMITLOG_CORRUPT, COMMITLOG_CORRUPT.names, _files(directory / CORRUPT))
+        if detail == "full":
+            self._show(DECODED, self._columns, self._records)
+        for task in tasks:
+            if task.finds_keys:
+                self._keys.setdefault(task.split.store, []).append((task.split, task.keys_path))
+
+    def _show(self, table: TableSchema, columns: frozenset[str], files: Sequence[Path]) -> None:
+        self._db.view(table, [name for name in table.names if name in columns], files)
+
+    @property
+    def _filters(self) -> ScanFilter:
+        return ScanFilter(store_ms_from=self.window.from_ms, store_ms_to=self.window.to_ms)
+
+    def _tasks(
+        self,
+        name: str,
+        detail: Detail,
+        columns: frozenset[str],
+        filters: ScanFilter,
+        *,
+        finds_damage: bool,
+    ) -> list[LogTask]:
+        """Decoding all stores into a directory of its own."""
+        directory = self._db.directory / name
         rmtree(directory, ignore_errors=True)
-        filters = ScanFilter(
-            topics=None if topics is None else frozenset(topics),
-            store_ms_from=self.window.from_ms,
-            store_ms_to=self.window.to_ms,
-        )
-        place = str(directory.absolute())
-        tasks = [
-            LogTask(place, split, detail, tuple(names), filters)
+        names = tuple(name for name in DECODED.names if name in columns)
+        is_whole = finds_damage and detail == "full" and filters == NO_FILTER
+        return [
+            LogTask(
+                str(directory.absolute()),
+                split,
+                detail,
+                names,
+                filters,
+                finds_damage=finds_damage,
+                finds_keys=is_whole and has_index(store),
+            )
             for store in self.stores
             for split in plan_splits(store, filters)
         ]
+
+    def _run(self, what: str, tasks: Sequence[Task]) -> None:
         self._run_tasks(what, tasks, self._progress)
-        return directory
 
     def _fill_queues(self) -> None:
         directory = self._db.directory
@@ -182,7 +247,7 @@ class LocalEngine:
             if size >= SPLIT_BYTES or queue is queues[-1]:
                 tasks.append(ConsumeQueueTask(str(directory.absolute()), len(tasks), group, size))
                 size, group = 0, []
-        self._run_tasks("reading consume queues", tasks, self._progress)
+        self._run("reading consume queues", tasks)
         self._db.view(CONSUMEQUEUE, CONSUMEQUEUE.names, _files(directory / QUEUES))
 
     def _fill_journal(self) -> None:

@@ -9,20 +9,17 @@ rules. Hosts are IPv4 in a plain record, and all of its bytes lie in the window.
 
 from __future__ import annotations
 
-import struct
-
 import attrs
 import numpy as np
+from librt.strings import read_i32_be
 from numpy.typing import NDArray
 
 from trioha.wire.record import FIXED_SIZE, MAGIC, SCAN_SIZE
 
-_SIZE = struct.Struct(">i")
-_FLAGS = struct.Struct(">i")
 _FLAGS_AT = 36
 _V6 = 0x30
 _RECORD_ENTRY = 1
-_RUN_MIN, _RUN_MAX = 16, 8192
+_RUN_MIN, _RUN_MAX = 16, 16_384
 _HEAD = {
     "size": ("u4", 0),
     "magic": ("u4", 4),
@@ -100,17 +97,15 @@ class PlainReader:
 
     def _begins(self, window: bytes, begin: int, stop: int) -> list[int]:
         """Where records begin, if every size is right."""
-        lead, unpack = self._lead, _SIZE.unpack_from
+        lead = self._lead
         stop = min(stop, len(window) - lead - SCAN_SIZE + 1)
-        if begin >= stop or _FLAGS.unpack_from(window, begin + lead + _FLAGS_AT)[0] & _V6:
+        if begin >= stop or read_i32_be(window, begin + lead + _FLAGS_AT) & _V6:
             return []
         begins: list[int] = []
         append = begins.append
+        # All that is done once for every record, so in as few steps as Python has.
         for _ in range(self._run):
-            if begin >= stop:
-                break
-            (size,) = unpack(window, begin + lead)
-            if size < FIXED_SIZE:
+            if begin >= stop or (size := read_i32_be(window, begin + lead)) < FIXED_SIZE:
                 break
             append(begin)
             begin += size + lead

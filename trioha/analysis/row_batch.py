@@ -18,6 +18,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from trioha.analysis.schema import PROPERTY_COLUMNS
 from trioha.analysis.store_files import CorruptRow
 from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import unpack_host
@@ -41,7 +42,9 @@ _NUMBERS = {
     **_ENTRY_NUMBERS,
 }
 _HOSTS = {"born_host": (48, 8), "store_host": (64, 8)}
-PROPERTIES = {"tags": TAGS, "keys": KEYS, "unique_key": UNIQ_KEY}
+PROPERTIES = {"tags": TAGS, "keys": KEYS, "unique_key": UNIQ_KEY} | {
+    column: name for name, column in PROPERTY_COLUMNS.items()
+}
 
 
 @attrs.frozen(eq=False)
@@ -199,9 +202,9 @@ class RowBatch:
         """Whether each body of a full scan matches its checksum."""
         assert self.contents is not None, "only a full scan keeps bodies"
         found = [
-            crc32(body)
+            crc32(piece.data[begin:end])
             for piece in self.contents
-            for body in piece.slices(piece.body_at, piece.body_end)
+            for begin, end in zip(piece.body_at.tolist(), piece.body_end.tolist(), strict=True)
         ]
         stored = self.numbers("body_crc")
         is_ok: list[bool] = (np.array(found, np.uint32) & 0x7FFFFFFF == stored).tolist()

@@ -87,10 +87,15 @@ def plan_splits(
 
 
 def scan_split(
-    split: LogSplit, *, columns: Detail = "headers", filters: ScanFilter | None = None
+    split: LogSplit,
+    *,
+    columns: Detail = "headers",
+    filters: ScanFilter | None = None,
+    checks_bodies: bool = True,
 ) -> Iterator[RowBatch]:
     """Rows of the records that begin in the split, and its damaged stretches.
 
+    Of a full scan a body that does not match its checksum is damage, unless `checks_bodies` is off.
     A file that was deleted since the split was made is reported as a damaged stretch.
 
     Errors: AnalysisError when the file cannot be read; damage is never an error.
@@ -101,7 +106,9 @@ def scan_split(
     path = split.segment.path
     try:
         with open_source(path) as source:
-            yield from scan_source(source, cut, columns=columns, filters=filters)
+            yield from scan_source(
+                source, cut, columns=columns, filters=filters, checks_bodies=checks_bodies
+            )
     except FileNotFoundError:
         row = CorruptRow(
             split.store,
@@ -121,16 +128,24 @@ def scan_source(
     *,
     columns: Detail = "headers",
     filters: ScanFilter | None = None,
+    checks_bodies: bool = True,
 ) -> Iterator[RowBatch]:
     """The same over bytes from anywhere."""
-    return _Scan(source, split, columns == "full", filters or NO_FILTER).batches()
+    is_full = columns == "full"
+    scan = _Scan(source, split, is_full, filters or NO_FILTER, is_full and checks_bodies)
+    return scan.batches()
 
 
 class _Scan:
     """One pass over one split."""
 
     def __init__(
-        self, source: LogSource, split: LogSplit, is_full: bool, filters: ScanFilter
+        self,
+        source: LogSource,
+        split: LogSplit,
+        is_full: bool,
+        filters: ScanFilter,
+        checks_bodies: bool,
     ) -> None:
         segment = split.segment
         self._source = source
@@ -138,6 +153,7 @@ class _Scan:
         self._segment = segment
         self._filters = filters
         self._is_full = is_full
+        self._checks_bodies = checks_bodies
         self._lead = ENTRY_SIZE if segment.is_dledger else 0
         self._walk = LogWalk(source, segment.from_offset, is_dledger=segment.is_dledger)
         self._stop = min(split.end, source.size)
@@ -178,7 +194,7 @@ class _Scan:
 
     def _advance(self, position: int) -> int:
         """Take rows up to the window's end, or get past one thing that is no plain record."""
-        if not 0 <= position - self._window_at <= len(self._window) // 2:
+        if not 0 <= position - self._window_at <= len(self._window) // 8 * 7:
             self._window = self._source.read(position, _WINDOW_BYTES)
             self._window_at = position
         reached = self._take(position)
@@ -312,7 +328,7 @@ class _Scan:
         )
         self._clear()
         batch = _filtered(batch, self._filters)
-        if self._is_full and not all(batch.crc_ok):
+        if self._checks_bodies and not all(batch.crc_ok):
             _report_checksums(batch)
         return batch
 
@@ -341,8 +357,7 @@ def _report_checksums(batch: RowBatch) -> None:
 
 def _cut(split: LogSplit, filters: ScanFilter) -> LogSplit | None:
     """The split without offsets that are not wanted; None when nothing is left."""
-    # A DLEDGER record's offset is 48 behind its entry's position.
-    base = split.segment.from_offset + (ENTRY_SIZE if split.segment.is_dledger else 0)
+    base = split.segment.first_offset
     begin, end = split.begin, split.end
     if filters.phy_offset_from is not None:
         begin = max(begin, filters.phy_offset_from - base)

@@ -12,6 +12,7 @@ from typing import Final
 import attrs
 
 from trioha.errors import TriohaError
+from trioha.wire.properties import Property
 
 
 class AnalysisError(TriohaError):
@@ -137,6 +138,34 @@ COMMITLOG_FULL: Final = _table(
 )
 """`keys` is the property as it stands, keys separated by blanks; `body` is not decompressed;
 `digest` is a CRC-32 of every byte of the record."""
+
+PROPERTY_COLUMNS: Final = {
+    name: f"property_{name.lower()}"
+    for name in (
+        Property.COPIED,
+        Property.DELAY,
+        Property.ORIGIN_MESSAGE_ID,
+        Property.REAL_TOPIC,
+        Property.RETRY_TOPIC,
+        Property.TIMER_DEQUEUE_MS,
+        Property.TIMER_ROLL_TIMES,
+        Property.TRANSACTION_CHECK_TIMES,
+    )
+}
+"""Properties that reports ask of every record, and their columns in `DECODED`."""
+
+_OF_REPORTS = (*PROPERTY_COLUMNS.values(), "op_places")
+
+DECODED: Final = attrs.evolve(
+    COMMITLOG_FULL,
+    columns=(
+        *COMMITLOG_FULL.columns,
+        *(TableColumn(name, ColumnType.STRING) for name in _OF_REPORTS),
+    ),
+    nullable=COMMITLOG_FULL.nullable.union(_OF_REPORTS),
+)
+"""`commitlog_full` of the local engine: what reports need of properties and bodies is in columns
+of its own, so that a log is decoded once. `op_places` is the body of a record of the op topic."""
 
 COMMITLOG_CORRUPT: Final = _table(
     "commitlog_corrupt",

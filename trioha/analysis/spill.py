@@ -22,11 +22,12 @@ import pyarrow.parquet as pq
 from trioha.analysis import schema as tables
 from trioha.analysis.arrow_batches import rows_to_arrow, schema_of, to_arrow
 from trioha.analysis.consume_queues import scan_queue
+from trioha.analysis.index_keys import Keys, keys_of, save_keys
 from trioha.analysis.scan import Detail, ScanFilter, scan_split
 from trioha.analysis.schema import TableSchema
 from trioha.analysis.store_files import LogSplit, QueueFiles
 
-RECORDS, CORRUPT, QUEUES = "records", "corrupt", "queues"
+RECORDS, CORRUPT, QUEUES, KEYS = "records", "corrupt", "queues", "keys"
 _GROUP_ROWS = 65_536
 """Rows of a row group, and so what a task holds of them: some 20 MiB."""
 _REPEATING = ["store", "segment", "topic", "queue_id", "born_host", "store_host", "tags", "keys"]
@@ -41,8 +42,12 @@ class LogTask:
     split: LogSplit
     detail: Detail
     columns: tuple[str, ...]
-    """Of `schema.COMMITLOG_FULL`."""
+    """Of `schema.DECODED`."""
     filters: ScanFilter
+    finds_damage: bool = True
+    """The damage is wanted, bodies that do not match their checksums included."""
+    finds_keys: bool = False
+    """Keys of records are wanted, to be compared with index files."""
 
     @property
     def bytes(self) -> int:
@@ -50,21 +55,39 @@ class LogTask:
         return self.split.end - self.split.begin
 
     def run(self) -> int:
-        """Write the records and the damage; return the number of records."""
+        """Write the records, the damage and the keys; return the number of records."""
         rows = 0
         damage: list[Any] = []
-        with _File(self._path(RECORDS), tables.COMMITLOG_FULL, self.columns) as records:
-            for batch in scan_split(self.split, columns=self.detail, filters=self.filters):
+        keys: list[Keys] = []
+        with _File(self._path(RECORDS), tables.DECODED, self.columns) as records:
+            for batch in scan_split(
+                self.split,
+                columns=self.detail,
+                filters=self.filters,
+                checks_bodies=self.finds_damage,
+            ):
                 if batch.row_count:
-                    records.write(to_arrow(batch, tables.COMMITLOG_FULL, records.schema))
+                    decoded = to_arrow(batch, tables.DECODED, records.schema)
+                    records.write(decoded)
+                    if self.finds_keys:
+                        keys.append(keys_of(batch, decoded, self.split.first_offset))
                 damage += batch.corrupt
                 rows += batch.row_count
+        if self.finds_keys:
+            save_keys(self.keys_path, keys)
+        if not self.finds_damage:
+            return rows
         table = tables.COMMITLOG_CORRUPT
         with _File(self._path(CORRUPT), table, table.names) as corrupt:
             if damage:
                 columns = {key: [getattr(row, key) for row in damage] for key in table.names}
                 corrupt.write(rows_to_arrow(columns, table, corrupt.schema))
         return rows
+
+    @property
+    def keys_path(self) -> Path:
+        """Where the keys are written to."""
+        return self._path(KEYS).with_suffix(".keys")
 
     def _path(self, kind: str) -> Path:
         # A store's name may hold anything.
@@ -138,7 +161,7 @@ class _File:
             self._writer = pq.ParquetWriter(
                 self._unfinished,
                 self.schema,
-                compression="lz4",
+                compression="none",  # every query would undo it
                 use_dictionary=self._repeating,
                 write_statistics=False,
             )

@@ -43,6 +43,8 @@ class StatsTable:
     name: str
     keys: Mapping[str, str]
     measures: Mapping[str, tuple[Merge, str]]
+    last: Mapping[str, str] = attrs.field(factory=dict)
+    """Keys that are made of few values of the records: their SQL over what was counted by these."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -69,7 +71,15 @@ class StatsTable:
         # Once, for a bin names its value many times.
         times = f"(SELECT * REPLACE ({_TIMES}) FROM {source}) AS t"
         rows = f"(SELECT *, store_ms - born_ms AS latency FROM {times})"
-        return f"SELECT {', '.join((*keys, *measures))} FROM {rows} AS r GROUP BY {places}"
+        counted = f"SELECT {', '.join((*keys, *measures))} FROM {rows} AS r GROUP BY {places}"
+        if not self.last:
+            return counted
+        keys = [f"{self.last.get(name, name)} AS {name}" for name in self.keys]
+        measures = [
+            f"CAST({clamped(f'{merge}({name})', _SUM_MAX)} AS BIGINT) AS {name}"
+            for name, (merge, _) in self.measures.items()
+        ]
+        return f"SELECT {', '.join((*keys, *measures))} FROM ({counted}) AS c GROUP BY {places}"
 
 
 COMMITLOG_STATS = StatsTable(
@@ -99,7 +109,7 @@ LATENCY_STATS = StatsTable(
     {
         "store": "store",
         "topic": "topic",
-        "born_host": "host_of(born_host)",
+        "born_host": "born_host",
         "hour_ms": bucket("store_ms", HOUR_MS),
         "latency_bin": bin_sql("latency"),
     },
@@ -109,6 +119,7 @@ LATENCY_STATS = StatsTable(
         "latency_min_ms": ("MIN", "latency"),
         "latency_max_ms": ("MAX", "latency"),
     },
+    {"born_host": "host_of(born_host)"},
 )
 SIZE_STATS = StatsTable(
     "size_stats",

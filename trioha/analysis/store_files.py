@@ -20,6 +20,7 @@ from typing import TypeVar
 import attrs
 
 from trioha.analysis.log_source import is_remote, open_source
+from trioha.analysis.log_walk import ENTRY_SIZE
 from trioha.analysis.schema import AnalysisError, NothingHere
 from trioha.errors import RemoteProtocolError, StoreError
 from trioha.ha.epochs import EpochHistory
@@ -73,6 +74,11 @@ class Segment:
     def name(self) -> str:
         return f"{self.from_offset:0{NAME_DIGITS}d}"
 
+    @property
+    def first_offset(self) -> int:
+        """The phy_offset of a record at position 0; a DLEDGER entry begins with its own header."""
+        return self.from_offset + (ENTRY_SIZE if self.is_dledger else 0)
+
 
 @attrs.frozen
 class LogSplit:
@@ -87,6 +93,11 @@ class LogSplit:
     """The store was closed in order, so that a torn record at its end is damage."""
     gap: CorruptRow | None = None
     """What is missing before the segment, for the split at its beginning."""
+
+    @property
+    def first_offset(self) -> int:
+        """The lowest phy_offset that a record in it can have."""
+        return self.segment.first_offset + self.begin
 
 
 @attrs.frozen

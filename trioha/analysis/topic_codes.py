@@ -20,6 +20,8 @@ _ODD = np.uint64(0x9E37_79B9_7F4A_7C15)  # any large odd number
 _HEAD_MASKS = np.array([(1 << 8 * (size + 1)) - 1 for size in range(_WORD)], np.uint64)
 _TAIL_MASKS = np.array([0] * _WORD + [(1 << 64) - 1], np.uint64)
 _UNWANTED = -1
+_FIRST_ROWS = 64
+"""Rows that are looked at first, when no topic is known and each row would be looked at alone."""
 
 
 class TopicCodes:
@@ -52,6 +54,8 @@ class TopicCodes:
 
     def codes(self, found: PlainRecords, window: bytes) -> NDArray[np.int32]:
         """Return the codes of records' topics, up to the first one that is no text."""
+        if not self._codes and len(found) > _FIRST_ROWS:
+            self.codes(found.first(_FIRST_ROWS), window)
         known_count = len(self._codes)
         codes, is_known = self._looked_up(found, window)
         for row in np.flatnonzero(~is_known).tolist():

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stores.analysed import bin_of
 from support.stores.told import (
     HOUR_MS,
     MONDAY_MS,
-    Told,
     ToldStore,
     busy_store,
+    check_latencies,
     make_report,
     rows_of,
     texts_of,
@@ -32,20 +31,9 @@ def report(busy: ToldStore) -> Report:
     return make_report("latency", busy.root)
 
 
-def check_row(row: dict[str, Any], told: list[Told]) -> None:
-    latencies = sorted(each.latency_ms for each in told)
-    assert row["messages"] == len(latencies)
-    assert row["negative"] == sum(latency < 0 for latency in latencies)
-    assert row["min_ms"] == bin_of(latencies[0])
-    assert row["max_ms"] == bin_of(latencies[-1])
-    for percent in (50, 95, 99):
-        rank = max(1, -(-len(latencies) * percent // 100))
-        assert row[f"p{percent}_ms"] == bin_of(latencies[rank - 1])
-
-
 def test_a_store_has_its_percentiles(busy: ToldStore, report: Report) -> None:
     (row,) = rows_of(report, "stores")
-    check_row(row, busy.told)
+    check_latencies(row, busy.told)
 
 
 def test_hosts_have_theirs_whatever_their_ports(busy: ToldStore, report: Report) -> None:
@@ -53,7 +41,7 @@ def test_hosts_have_theirs_whatever_their_ports(busy: ToldStore, report: Report)
     assert {row["born_host"] for row in rows} == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
     for row in rows:
         of_host = [each for each in busy.told if each.born_host == row["born_host"]]
-        check_row(row, of_host)
+        check_latencies(row, of_host)
         assert row["negative_share"] == row["negative"] / len(of_host)
 
 
@@ -66,11 +54,11 @@ def test_steps_of_time_have_theirs(busy: ToldStore, report: Report) -> None:
     rows = rows_of(report, "hours")
     assert {row["begin_ms"] for row in rows} == set(by_hour)
     for row in rows:
-        check_row(row, by_hour[row["begin_ms"]])
+        check_latencies(row, by_hour[row["begin_ms"]])
     rows = rows_of(report, "host_hours")
     assert len(rows) == len(by_both)
     for row in rows:
-        check_row(row, by_both[row["born_host"], row["begin_ms"]])
+        check_latencies(row, by_both[row["born_host"], row["begin_ms"]])
 
 
 def test_a_clock_that_is_ahead_is_told_not_hidden(busy: ToldStore, report: Report) -> None:

@@ -7,10 +7,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.stores.journals import BEGIN_MS, at, engine_over
-from support.stores.oracle import SEGMENT_BYTES, Timeline, World, make_timeline, make_world
-from support.stores.told import make_report, rows_of, texts_of
+from support.stores.oracle import (
+    DEAD,
+    GIVEN_UP,
+    OP,
+    SCHEDULE,
+    SEGMENT_BYTES,
+    Timeline,
+    World,
+    make_timeline,
+    make_world,
+)
+from support.stores.told import (
+    DAY_MS,
+    HOUR_MS,
+    Told,
+    check_latencies,
+    make_report,
+    rows_of,
+    texts_of,
+)
 from support.suite.sizes import ORACLE_SEEDS, drawn_seeds
 
 from trioha.analysis.comparison import Run, comparison
@@ -18,7 +37,7 @@ from trioha.analysis.reports import failovers, replication
 from trioha.analysis.reports import timeline as timeline_report
 from trioha.analysis.results import Report, ReportOptions
 
-NOW_MS = BEGIN_MS + 400 * 86_400_000
+NOW_MS = BEGIN_MS + 400 * DAY_MS
 OPTIONS = ReportOptions(now_ms=NOW_MS)
 STEP_MS = 1
 """Journals and stores have milliseconds: each end of a duration is off by less than one."""
@@ -88,6 +107,158 @@ def test_transactions_are_counted_once_and_age_since_their_birth(world: World) -
     assert (row["given_up"], row["waiting"]) == (outcomes["given up"], outcomes["waiting"])
     born = [each.born_ms for each in world.transactions if each.outcome == "waiting"]
     assert row["age_ms"] == (NOW_MS - min(born) if born else None)
+
+
+def test_wrong_index_entries_are_told_one_by_one(world: World) -> None:
+    report = make_report("integrity", world.misindexed, now_ms=NOW_MS)
+    keys = [
+        (told.phy_offset, key)
+        for told in world.told
+        for key in dict.fromkeys((told.unique_key, *told.keys))
+        if key
+    ]
+    (index,) = rows_of(report, "index")
+    assert (index["keys_checked"], index["entries"]) == (len(keys), len(keys))
+    wrong = world.wrong_entries
+    assert (index["missing"], index["dangling"]) == (len(wrong), len(wrong))
+    assert report.exit_code == bool(wrong)
+    rows = rows_of(report, "index_entries")
+    for kind in ("key without entry", "entry without key"):
+        of_kind = [row for row in rows if row["kind"] == kind]
+        assert sorted(row["phy_offset"] for row in of_kind) == sorted(wrong)
+    topics = {told.phy_offset: told.topic for told in world.told}
+    for row in rows:
+        assert row["topic"] == topics[row["phy_offset"]]
+        if row["kind"] == "key without entry":
+            assert (row["phy_offset"], row["key"]) in keys
+
+
+def test_what_was_written_is_counted_by_topic_queue_and_key(world: World) -> None:
+    report = make_report("throughput", world.master.root, now_ms=NOW_MS)
+    sizes: Counter[str] = Counter()
+    queues: Counter[tuple[str, int]] = Counter()
+    keys: Counter[tuple[str, str]] = Counter()
+    for told in world.told:
+        sizes[told.topic] += told.size
+        queues[told.topic, told.queue_id] += 1
+        keys.update((told.topic, key) for key in told.keys)
+    topics = rows_of(report, "topics")
+    assert {row["topic"]: row["record_bytes"] for row in topics} == sizes
+    found = {(row["topic"], row["queue_id"]): row["messages"] for row in rows_of(report, "queues")}
+    assert found == queues
+    hot = {(row["topic"], row["key"]): row["messages"] for row in rows_of(report, "hot_keys")}
+    assert hot == {key: count for key, count in keys.items() if count > 1}
+    assert sum(row["messages"] for row in rows_of(report, "time")) == len(world.told)
+
+
+def test_latencies_are_those_of_messages_stored_for_the_first_time(world: World) -> None:
+    report = make_report("latency", world.master.root, now_ms=NOW_MS)
+    first = [told for told in world.told if _is_first(told)]
+    (row,) = rows_of(report, "stores")
+    check_latencies(row, first)
+    hosts = rows_of(report, "hosts")
+    assert {row["born_host"] for row in hosts} == {told.born_host for told in first}
+    for row in hosts:
+        check_latencies(row, [told for told in first if told.born_host == row["born_host"]])
+
+
+def _is_first(told: Told) -> bool:
+    if told.topic in (OP, GIVEN_UP, DEAD) or told.topic.startswith("%RETRY%") or told.sys_flag:
+        return False
+    is_delivered = "DELAY" in told.properties and told.topic != SCHEDULE
+    return not is_delivered and "TRANSACTION_CHECK_TIMES" not in told.properties
+
+
+def test_queues_are_as_uneven_as_they_are(world: World) -> None:
+    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    for row in rows_of(report, "skew"):
+        counts = Counter(told.queue_id for told in world.told if told.topic == row["topic"])
+        assert (row["messages"], row["used"]) == (counts.total(), len(counts))
+        assert row["largest"] == max(counts.values()) == counts[row["queue_id"]]
+        each = [counts[queue_id] for queue_id in range(row["queues"])]
+        apart = sum(abs(a - b) for a in each for b in each)
+        assert row["gini"] == pytest.approx(apart / (2 * len(each) * sum(each)))
+
+
+def test_a_group_lags_by_what_it_has_not_read(world: World) -> None:
+    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    ends = Counter((told.topic, told.queue_id) for told in world.told)
+    left = {queue: ends[queue] - offset for queue, offset in world.consumed.items()}
+    lags = [row for row in rows_of(report, "lag") if row["consumer_group"] == "readers"]
+    by_topic: Counter[str] = Counter()
+    for (topic, _), lag in left.items():
+        by_topic[topic] += lag
+    assert {row["topic"]: row["lag"] for row in lags} == by_topic
+    stored = {(told.topic, told.queue_id, told.queue_offset): told.store_ms for told in world.told}
+    for row in rows_of(report, "lag_queues"):
+        queue = (row["topic"], row["queue_id"])
+        if row["consumer_group"] != "readers":
+            continue
+        assert row["lag"] == left[queue]
+        if row["lag"]:
+            first_ms = stored[*queue, row["consumer_offset"]]
+            assert row["age_ms"] == world.told[-1].store_ms - first_ms
+
+
+def test_retries_and_dead_letters_are_counted_with_their_origins(world: World) -> None:
+    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    again = [told for told in world.told if told.topic in ("%RETRY%readers", DEAD)]
+    kinds = {"retry": "%RETRY%readers", "dead letter": DEAD}
+    ids: dict[tuple[str, str], list[str]] = {}
+    for told in again:
+        name = told.unique_key or told.properties["ORIGIN_MESSAGE_ID"]
+        ids.setdefault((told.topic, told.properties.get("RETRY_TOPIC", "")), []).append(name)
+    origins = {
+        (kinds[row["kind"]], row["origin"]): (row["messages"], row["different"])
+        for row in rows_of(report, "redelivery_origins")
+    }
+    assert origins == {key: (len(names), len(set(names))) for key, names in ids.items()}
+    for row in rows_of(report, "redelivery"):
+        of_topic = [told for told in again if told.topic == kinds[row["kind"]]]
+        assert row["messages"] == len(of_topic)
+        assert row["age_ms"] == NOW_MS - min(told.store_ms for told in of_topic)
+        assert row["reconsume_max"] == max(told.reconsume_times for told in of_topic)
+    times = Counter((told.topic, told.reconsume_times) for told in again)
+    assert times == {
+        (kinds[row["kind"]], row["reconsume_times"]): row["messages"]
+        for row in rows_of(report, "reconsume_times")
+    }
+
+
+def test_delay_levels_say_what_waits_and_since_when_it_is_due(world: World) -> None:
+    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    levels = {level: each for level, each in world.delayed.items() if each.due_ms}
+    rows = [row for table in report.tables if table.name == "delays" for row in table.rows]
+    if not levels:
+        assert rows == []
+        return
+    found = {row["level"]: row for row in rows_of(report, "delays")}
+    assert found.keys() == levels.keys()
+    for level, true in levels.items():
+        row = found[level]
+        assert (row["stored"], row["delivered"]) == (len(true.due_ms), true.delivered)
+        head_ms = next(iter(true.due_ms[true.delivered :]), None)
+        assert row["due_ms"] == head_ms
+        late_ms = None if head_ms is None else max(0, world.told[-1].store_ms - head_ms)
+        assert row["overdue_ms"] == late_ms
+
+
+def test_growth_is_the_line_through_what_was_stored(world: World) -> None:
+    report = make_report("retention", world.master.root, now_ms=NOW_MS)
+    hours: Counter[int] = Counter()
+    days: Counter[int] = Counter()
+    for told in world.told:
+        hours[told.store_ms // HOUR_MS] += told.size
+        days[told.store_ms // DAY_MS * DAY_MS] += 1
+    assert {row["day_ms"]: row["messages"] for row in rows_of(report, "days")} == days
+    (store,) = rows_of(report, "stores")
+    beside = (store["queue_bytes"] + store["index_bytes"]) / store["log_bytes"]
+    span = range(min(hours), max(hours) + 1)
+    stored = np.cumsum([hours[hour] for hour in span])
+    for row in rows_of(report, "forecast"):
+        if row["fit"] == "all":
+            per_hour, _ = np.polyfit(np.arange(len(span)), stored, 1)
+            assert row["bytes_per_day"] == pytest.approx(per_hour * 24 * (1 + beside), rel=1e-6)
 
 
 def test_a_log_is_as_large_as_it_is(world: World) -> None:

@@ -1,14 +1,16 @@
 """Stores and journals made from a seed, and the truth about them: what reports are held against.
 
-A `World` is a broker with its slave, as they are found after a while: topics, sizes, idle hours and
-transactions; a slave that ends before its master and has flipped bytes; a copy that lacks a
-segment and has damaged headers. A `Timeline` is the journals of a pair or of a DLEDGER group whose
+A `World` is a broker with its slave, as they are found after a while: topics, sizes, idle hours,
+transactions, delayed messages, retries, dead letters and a group that lags; a slave that ends
+before its master and has flipped bytes; a copy that lacks a segment and has damaged headers; a copy
+whose index has wrong entries. A `Timeline` is the journals of a pair or of a DLEDGER group whose
 masters die, are stopped, hand over and stand still. Nothing of the truth is read back from files.
 """
 
 from __future__ import annotations
 
 import random
+import struct
 from bisect import bisect_right
 from pathlib import Path
 
@@ -20,7 +22,10 @@ from support.stores.told import Told, ToldStore, copy_store, flip, write_config
 SEGMENT_BYTES = 16 << 10
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+SCHEDULE, DEAD = "SCHEDULE_TOPIC_XXXX", "%DLQ%readers"
 TOPICS = ("orders", "clicks", "%RETRY%readers")
+DELAYS_MS = {1: 1000, 3: 10_000}
+"""By level."""
 OUTCOMES = ("committed", "rolled back", "given up", "waiting")
 PAUSES_MS = (1, 5, 40, 700, 9_000, 3_600_000)
 SLAVE = "127.0.0.1:40001"
@@ -36,6 +41,14 @@ class Transaction:
     outcome: str
     places: tuple[int, ...]
     """Queue offsets of its half message."""
+
+
+@attrs.define
+class Delayed:
+    """Messages of one delay level: when each is due, and how many were delivered."""
+
+    due_ms: list[int] = attrs.Factory(list)
+    delivered: int = 0
 
 
 @attrs.frozen
@@ -64,7 +77,14 @@ class World:
     lost_segment: int | None
     renamed: list[Told]
     """Records of `broken` whose header names another topic."""
+    misindexed: Path
+    wrong_entries: list[int]
+    """Where the records are whose index entries in `misindexed` have another hash."""
     transactions: list[Transaction]
+    delayed: dict[int, Delayed]
+    """By level."""
+    consumed: dict[tuple[str, int], int]
+    """Offsets of the group `readers`, by topic and queue."""
     journal: Diary
     lags: list[Lag]
 
@@ -82,11 +102,13 @@ def make_world(root: Path, seed: int) -> World:
     """The world of a seed."""
     rng = random.Random(seed)
     transactions: list[Transaction] = []
+    delayed = {level: Delayed() for level in DELAYS_MS}
     with ToldStore(
         root / "master", segment_bytes=SEGMENT_BYTES, log_chunk_bytes=SEGMENT_BYTES
     ) as master:
-        _fill(master, rng, transactions)
-    _checked_up_to(master.root, rng, transactions)
+        _fill(master, rng, transactions, delayed)
+    consumed = _consumed(master.told, rng)
+    _write_offsets(master.root, rng, transactions, delayed, consumed)
     slave, slave_told = _slave(master, root / "slave", rng)
     flipped = rng.sample(slave_told[1:-1], rng.choice([0, 0, 1, 3, 20]))
     for victim in flipped:
@@ -100,17 +122,24 @@ def make_world(root: Path, seed: int) -> World:
     for victim in renamed:
         # `orders` becomes `mrders`, which nobody made.
         flip(broken, victim.phy_offset + 89 + len(victim.body), SEGMENT_BYTES, 2)
+    misindexed, wrong_entries = _misindexed(master, root / "misindexed", rng)
     journal = Diary(root / "master", "broker-a:0")
     lags = _journal(journal, master.told, rng)
     return World(
-        master, slave, slave_told, flipped, broken, lost, lost_segment, renamed, transactions,
-        journal, lags,
+        master, slave, slave_told, flipped, broken, lost, lost_segment, renamed, misindexed,
+        wrong_entries, transactions, delayed, consumed, journal, lags,
     )  # fmt: skip
 
 
-def _fill(store: ToldStore, rng: random.Random, transactions: list[Transaction]) -> None:
+def _fill(
+    store: ToldStore,
+    rng: random.Random,
+    transactions: list[Transaction],
+    delayed: dict[int, Delayed],
+) -> None:
     at_ms = BEGIN_MS + 60_000
     open_: list[list[Told]] = []
+    waiting: dict[int, list[Told]] = {level: [] for level in DELAYS_MS}
     for number in range(rng.randrange(120, 200)):
         at_ms += rng.choice(PAUSES_MS)
         kind = rng.random()
@@ -123,6 +152,41 @@ def _fill(store: ToldStore, rng: random.Random, transactions: list[Transaction])
         elif kind < 0.27 and open_:
             copies = open_.pop(rng.randrange(len(open_)))
             transactions.append(_ended(store, rng, copies, at_ms))
+        elif kind < 0.35:
+            level = rng.choice(list(DELAYS_MS))
+            due_ms = at_ms + DELAYS_MS[level]
+            delayed[level].due_ms.append(due_ms)
+            told = store.put(
+                *(SCHEDULE, level - 1),
+                at_ms=at_ms,
+                unique_key=f"{number:032X}",
+                tags_code=due_ms,
+                DELAY=str(level),
+                REAL_TOPIC="orders",
+            )
+            waiting[level].append(told)
+        elif kind < 0.4 and any(waiting.values()):
+            level = rng.choice([level for level, told in waiting.items() if told])
+            first = waiting[level].pop(0)
+            delayed[level].delivered += 1
+            store.put(
+                "orders",
+                at_ms=at_ms,
+                latency_ms=at_ms - first.born_ms,
+                unique_key=first.unique_key,
+                DELAY=str(level),
+            )
+        elif kind < 0.5:
+            # A consumer sends back one of a few messages; without their key the first id tells.
+            victim, times = rng.randrange(4), rng.randrange(1, 4)
+            store.put(
+                rng.choice(["%RETRY%readers", DEAD]),
+                at_ms=at_ms,
+                unique_key=f"F{victim:031X}" if victim % 2 else "",
+                reconsume_times=times,
+                RETRY_TOPIC=rng.choice(TOPICS[:2]),
+                ORIGIN_MESSAGE_ID=f"{victim:032X}",
+            )
         else:
             store.put(
                 rng.choice(TOPICS),
@@ -130,7 +194,10 @@ def _fill(store: ToldStore, rng: random.Random, transactions: list[Transaction])
                 at_ms=at_ms,
                 body=rng.randbytes(rng.choice([0, 10, 300, 900])),
                 tags=rng.choice(["", "x"]),
-                keys=rng.choice([(), (f"k{number}",)]),
+                keys=rng.choice([(), (f"k{number}",), ("hot", f"k{number}")]),
+                host=rng.choice(["10.0.0.1", "10.0.0.2"]),
+                port=rng.randrange(40_000, 40_003),
+                latency_ms=rng.choice([-7, 0, 3, 250, 70_000]),
                 unique_key=f"{number:032X}",
             )
     transactions += [_transaction(copies, "waiting") for copies in open_]
@@ -167,12 +234,50 @@ def _transaction(copies: list[Told], outcome: str) -> Transaction:
     return Transaction(copies[0].born_ms, len(copies) - 1, outcome, places)
 
 
-def _checked_up_to(root: Path, rng: random.Random, transactions: list[Transaction]) -> None:
-    """The checker's offset: the newest that is right, or an older one, as a slave has it."""
+def _consumed(told: list[Told], rng: random.Random) -> dict[tuple[str, int], int]:
+    """Where the group `readers` is in each queue that it reads."""
+    ends = {
+        (each.topic, each.queue_id): each.queue_offset + 1
+        for each in told
+        if each.topic in ("orders", "clicks")
+    }
+    return {queue: rng.choice([end, rng.randrange(end + 1)]) for queue, end in ends.items()}
+
+
+def _write_offsets(
+    root: Path,
+    rng: random.Random,
+    transactions: list[Transaction],
+    delayed: dict[int, Delayed],
+    consumed: dict[tuple[str, int], int],
+) -> None:
+    # The checker's offset: the newest that is right, or an older one, as a slave has it.
     waiting = [each.places[-1] for each in transactions if each.outcome == "waiting"]
     offset = rng.randrange(min(waiting, default=0) + 1)
     offsets = {f"{HALF}@CID_RMQ_SYS_TRANS": {"0": offset}}
+    for (topic, queue_id), place in consumed.items():
+        offsets.setdefault(f"{topic}@readers", {})[str(queue_id)] = place
     write_config(root, "consumerOffset.json", {"offsetTable": offsets})
+    done = {str(level): each.delivered for level, each in delayed.items()}
+    write_config(root, "delayOffset.json", {"offsetTable": done})
+
+
+def _misindexed(master: ToldStore, root: Path, rng: random.Random) -> tuple[Path, list[int]]:
+    """A copy in whose index some entries have another hash, none of them a file's first or last."""
+    copy_store(master.root, root)
+    entries_at = 40 + 4 * master.config.hash_slot_count
+    places: list[tuple[Path, int]] = []
+    for path in sorted((root / "index").iterdir()):
+        (following,) = struct.unpack_from(">i", path.read_bytes(), 36)
+        places += [(path, entries_at + 20 * number) for number in range(2, following - 1)]
+    wrong = []
+    for path, place in rng.sample(places, rng.choice([0, 0, 1, 3])):
+        data = bytearray(path.read_bytes())
+        key_hash, phy_offset = struct.unpack_from(">iq", data, place)
+        struct.pack_into(">i", data, place, key_hash ^ 1 << rng.randrange(31))
+        path.write_bytes(data)
+        wrong.append(phy_offset)
+    return root, wrong
 
 
 def _slave(master: ToldStore, root: Path, rng: random.Random) -> tuple[Path, list[Told]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from support.stores.analysed import bin_of
 from support.stores.small import message, open_store, small_config
 from trioha.analysis.engine import Window
 from trioha.analysis.inputs import open_inputs
@@ -89,6 +90,7 @@ class ToldStore:
         unique_key: str = "",
         reconsume_times: int = 0,
         sys_flag: int = 0,
+        tags_code: int | None = None,
         **properties: str,
     ) -> Told:
         """Store one message at a time of the store's clock, which must not go back."""
@@ -109,6 +111,8 @@ class ToldStore:
         put.born_timestamp = at_ms - latency_ms
         put.born_host = pack_host(host, port)
         put.reconsume_times = reconsume_times
+        if tags_code is not None:
+            put.tags_code = tags_code
         result = self.store.put_message(put, at_ms)
         told = Told(
             topic=topic,
@@ -172,6 +176,18 @@ def rows_of(report: Report, table: str) -> list[dict[str, Any]]:
     (found,) = [each for each in report.tables if each.name == table]
     names = [column.name for column in found.columns]
     return [dict(zip(names, row, strict=True)) for row in found.rows]
+
+
+def check_latencies(row: dict[str, Any], told: list[Told]) -> None:
+    """A row of a latency table says what these messages say."""
+    latencies = sorted(each.latency_ms for each in told)
+    assert row["messages"] == len(latencies)
+    assert row["negative"] == sum(latency < 0 for latency in latencies)
+    assert row["min_ms"] == bin_of(latencies[0])
+    assert row["max_ms"] == bin_of(latencies[-1])
+    for percent in (50, 95, 99):
+        rank = max(1, -(-len(latencies) * percent // 100))
+        assert row[f"p{percent}_ms"] == bin_of(latencies[rank - 1])
 
 
 def texts_of(report: Report, severity: str) -> list[str]:

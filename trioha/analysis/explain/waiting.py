@@ -10,7 +10,6 @@ from trioha.analysis.explain.explanation import Explanation
 from trioha.analysis.explain.records import StoredRecord
 from trioha.analysis.explain.surroundings import blame_outages
 from trioha.analysis.reports.dialect import text_of
-from trioha.analysis.reports.transactions import OP_OF_COPY
 from trioha.analysis.reports.words import count_of, say_ms, say_time
 from trioha.config import DELAY_LEVELS
 from trioha.store.store_config import parse_delay_levels
@@ -158,7 +157,7 @@ def _tell_ends(case: Case, answer: Explanation, halves: Sequence[StoredRecord]) 
             topics={TRANS_OP_HALF_TOPIC},
         )
         for row in rows:
-            if row["store"] not in half.stores or OP_OF_COPY in row["properties"]:
+            if row["store"] not in half.stores or Property.COPIED in row["properties"]:
                 continue
             ended = max(ended or 0, row["store_ms"])
             answer.witness(

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from trioha.analysis.engine import Engine, bucket, literal, literals, or_noted
+from trioha.analysis.engine import Engine, bucket, literal, or_noted
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.time_buckets import bucket_width_ms
 from trioha.analysis.reports.words import count_of, say_ms
@@ -98,15 +98,17 @@ def _find_ages(engine: Engine, lags: list[GroupQueueLag]) -> None:
     if not lags:
         return
     newest = newest_ms(engine)
-    where = " OR ".join(
-        f"(store = {literal(lag.store)} AND topic = {literal(lag.topic)} "
-        f"AND queue_id = {lag.queue_id} AND queue_offset = {_first_left(lag)})"
+    wanted = {
+        f"({literal(lag.store)}, {literal(lag.topic)}, {lag.queue_id}, {_first_left(lag)})"
         for lag in lags
-    )
+    }
+    keys = ("store", "topic", "queue_id", "queue_offset")
+    # A join, for of as many conditions with OR every row would be held against each.
     rows = engine.query(
-        "SELECT store, topic, queue_id, queue_offset, MAX(store_ms) AS store_ms FROM commitlog "
-        f"WHERE topic IN {literals(sorted({lag.topic for lag in lags}))} AND ({where}) "
-        "GROUP BY store, topic, queue_id, queue_offset",
+        f"SELECT {', '.join(f'r.{key}' for key in keys)}, MAX(r.store_ms) AS store_ms "
+        f"FROM (VALUES {', '.join(sorted(wanted))}) AS w({', '.join(keys)}) "
+        f"JOIN commitlog AS r ON {' AND '.join(f'r.{key} = w.{key}' for key in keys)} "
+        f"GROUP BY {', '.join(f'r.{key}' for key in keys)}",
     )
     times = {
         (row["store"], row["topic"], row["queue_id"], row["queue_offset"]): row["store_ms"]

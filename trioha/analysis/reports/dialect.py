@@ -18,3 +18,8 @@ def each_word(engine: Engine, column: str, separator: str = " ") -> str:
 def text_of(engine: Engine, column: str) -> str:
     """SQL: a binary column as text."""
     return f"CAST({column} AS {'STRING' if engine.name == 'spark' else 'TEXT'})"
+
+
+def op_places(engine: Engine) -> str:
+    """SQL: what a record of the op topic ends, as text."""
+    return text_of(engine, "body") if engine.name == "spark" else "op_places"

@@ -4,8 +4,8 @@ Theory of operation (IndexFile.java). A file is a header, hash slots, then entri
 the log: key hash, phy_offset, seconds, previous entry of the slot. Slots and entries are as many as
 the broker was told, which no header says: the layout is found by what it must hold. Entries of a
 range of the log are found by bisection and compared with the keys of its records as sets of
-(phy_offset, hash). Files are read here, whatever the engine; of a log beyond `BYTES_MAX` only
-evenly spread ranges, and the report says how many.
+(phy_offset, hash). The local engine finds the keys while it decodes the log. Else the log is read
+here, and beyond `BYTES_MAX` only evenly spread ranges of it; the report says how many.
 """
 
 from __future__ import annotations
@@ -13,14 +13,23 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
-from trioha.analysis.scan import scan_split
+from trioha.analysis.index_keys import (
+    COLUMNS,
+    HASH_BITS,
+    HASH_MASK,
+    Keys,
+    load_keys,
+    scan_keys,
+)
+from trioha.analysis.scan import ScanFilter, scan_split
 from trioha.analysis.store_files import LogSplit, StoreFiles
-from trioha.wire.codes import SysFlag
 from trioha.wire.java_hash import index_key_hash
 
 BYTES_MAX = 2 << 30
@@ -30,7 +39,9 @@ _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
 _SLOT = struct.Struct(">i")
 _DEFAULT_SLOTS = 5_000_000
-_COLUMNS = ("phy_offset", "topic", "sys_flag", "unique_key", "keys")
+_ENTRIES = np.dtype(
+    [("key_hash", ">i4"), ("phy_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
 
 MISSING, DANGLING = "key without entry", "entry without key"
 
@@ -70,17 +81,6 @@ class IndexCheck:
     """Sentences on files that are no index files."""
     explained: int = 0
     """Wrong entries of records whose damage is told already."""
-
-    def note(self, wrong: WrongEntry, is_explained: Callable[[int], bool]) -> None:
-        if is_explained(wrong.phy_offset):
-            self.explained += 1
-            return
-        if wrong.kind == MISSING:
-            self.missing += 1
-        else:
-            self.dangling += 1
-        if len(self.wrong) < WRONG_MAX:
-            self.wrong.append(wrong)
 
 
 class _IndexFile:
@@ -125,13 +125,11 @@ class _IndexFile:
         (used,) = _SLOT.unpack_from(self._map, 40 + first_hash % slots * 4)
         return bool(head == self.count and 0 < used <= self.count)
 
-    def between(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """(phy_offset, hash) of the entries of records in begin..end."""
-        for number in range(self._bisect(begin), self.count):
-            key_hash, phy_offset, _, _ = _ENTRY.unpack_from(self._map, self._at + number * 20)
-            if phy_offset >= end:
-                return
-            yield phy_offset, key_hash
+    def between(self, begin: int, end: int) -> NDArray[np.void]:
+        """Entries of records in begin..end."""
+        first, count = self._bisect(begin), self._bisect(end) - self._bisect(begin)
+        entries = np.frombuffer(self._map, _ENTRIES, count, self._at + first * _ENTRY.size)
+        return entries.copy()  # else the file could not be closed
 
     def _bisect(self, offset: int) -> int:
         low, high = 0, self.count
@@ -145,12 +143,20 @@ class _IndexFile:
         return low
 
 
+def has_index(store: StoreFiles) -> bool:
+    """Whether there may be index files."""
+    return store.root is not None and (store.root / "index").is_dir()
+
+
 def check_index(
     store: StoreFiles,
+    decoded: Sequence[tuple[LogSplit, Path]] = (),
     bytes_max: int = BYTES_MAX,
     is_explained: Callable[[int], bool] = lambda phy_offset: False,
 ) -> IndexCheck:
     """Compare a store's index with its log; `is_explained` tells places of known damage.
+
+    `decoded` are all ranges of the log and the files of their keys; without them the log is read.
 
     Errors: AnalysisError when the log cannot be read.
     """
@@ -162,11 +168,14 @@ def check_index(
             check.entries = sum(file.count for file in files)
             check.begin = min(file.begin for file in files)
             check.end = max(file.end for file in files)
-            splits = store.splits()
-            chosen = _spread(splits, bytes_max)
+            splits = [split for split, _ in decoded] or store.splits()
+            chosen = splits if decoded else _spread(splits, bytes_max)
             check.splits, check.splits_checked = len(splits), len(chosen)
+            paths = dict(decoded)
             for split in chosen:
-                _check_split(split, files, check, is_explained)
+                path = paths.get(split)
+                keys = scan_keys(split) if path is None else load_keys(path)
+                _check_split(split, keys, files, check, is_explained)
     finally:
         for file in files:
             file.close()
@@ -174,10 +183,10 @@ def check_index(
 
 
 def _open_files(store: StoreFiles, check: IndexCheck) -> list[_IndexFile]:
-    if store.root is None or not (directory := store.root / "index").is_dir():
+    if store.root is None or not has_index(store):
         return []
     files = []
-    for path in sorted(directory.iterdir()):
+    for path in sorted((store.root / "index").iterdir()):
         if len(path.name) != NAME_DIGITS or not path.name.isdecimal():
             continue
         try:
@@ -201,34 +210,81 @@ def _spread(splits: Sequence[LogSplit], bytes_max: int) -> list[LogSplit]:
 
 def _check_split(
     split: LogSplit,
+    keys: Keys,
     files: Sequence[_IndexFile],
     check: IndexCheck,
     is_explained: Callable[[int], bool],
 ) -> None:
-    expected: dict[tuple[int, int], tuple[str, str]] = {}
-    topics: dict[int, str] = {}
-    for batch in scan_split(split, columns="full"):
-        for phy_offset, topic, sys_flag, unique_key, keys in batch.rows(_COLUMNS):
-            topics[phy_offset] = topic
-            if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK:
-                continue
-            words = [unique_key] if unique_key else []
-            words += [word for word in (keys or "").split(" ") if word]
-            if phy_offset > check.end:
-                check.not_yet += len(words)
-            elif phy_offset >= check.begin:
-                for word in words:
-                    expected[phy_offset, index_key_hash(topic, word)] = (topic, word)
-    base = split.segment.from_offset
-    found = {
-        entry for file in files for entry in file.between(base + split.begin, base + split.end)
-    }
+    """Compare the keys of one range with its entries, as sets."""
+    begin = split.first_offset
+    places = keys >> HASH_BITS
+    check.not_yet += int(np.count_nonzero(places > check.end - begin))
+    is_covered = (places >= check.begin - begin) & (places <= check.end - begin)
+    expected = _distinct(keys[is_covered])
+    entries = np.concatenate(
+        [file.between(begin, begin + split.end - split.begin) for file in files]
+    )
+    offsets = entries["phy_offset"].astype(np.int64) - begin
+    # What stands out of order belongs to no range: its place cannot be packed.
+    is_in = (offsets >= 0) & (offsets < split.end - split.begin)
+    hashes = entries["key_hash"].astype(np.int64)
+    found = _distinct(offsets[is_in] << HASH_BITS | hashes[is_in] & HASH_MASK)
     check.keys_checked += len(expected)
-    for phy_offset, key_hash in sorted(expected.keys() - found):
-        topic, word = expected[phy_offset, key_hash]
-        check.note(
-            WrongEntry(check.store, MISSING, phy_offset, topic, word, key_hash), is_explained
-        )
-    for phy_offset, key_hash in sorted(found - expected.keys()):
-        topic = topics.get(phy_offset, "")
-        check.note(WrongEntry(check.store, DANGLING, phy_offset, topic, "", key_hash), is_explained)
+    if is_in.all() and np.array_equal(expected, found):
+        return
+    missing = _unpacked(np.setdiff1d(expected, found, assume_unique=True), begin)
+    dangling = _unpacked(np.setdiff1d(found, expected, assume_unique=True), begin)
+    odd = zip((offsets[~is_in] + begin).tolist(), hashes[~is_in].tolist(), strict=True)
+    for kind, wrong in ((MISSING, missing), (DANGLING, sorted({*dangling, *odd}))):
+        _note(split, kind, wrong, check, is_explained)
+
+
+def _distinct(keys: Keys) -> Keys:
+    """Each once, in order. np.unique would hash them, which takes ten times as long."""
+    keys = np.sort(keys)
+    return keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
+
+
+def _unpacked(keys: Keys, begin: int) -> list[tuple[int, int]]:
+    """phy_offset and hash of keys in a range that begins there."""
+    offsets = (keys >> HASH_BITS) + begin
+    hashes = (keys & HASH_MASK).astype(np.uint32).view(np.int32)
+    return list(zip(offsets.tolist(), hashes.tolist(), strict=True))
+
+
+def _note(
+    split: LogSplit,
+    kind: str,
+    wrong: Sequence[tuple[int, int]],
+    check: IndexCheck,
+    is_explained: Callable[[int], bool],
+) -> None:
+    """Count wrong places, and list the first with what their records say."""
+    untold = [each for each in wrong if not is_explained(each[0])]
+    check.explained += len(wrong) - len(untold)
+    if kind == MISSING:
+        check.missing += len(untold)
+    else:
+        check.dangling += len(untold)
+    listed = untold[: WRONG_MAX - len(check.wrong)]
+    records = _records(split, sorted({phy_offset for phy_offset, _ in listed}))
+    for phy_offset, key_hash in listed:
+        topic, words = records.get(phy_offset, ("", []))
+        key = ""
+        if kind == MISSING:
+            key = next(word for word in words if index_key_hash(topic, word) == key_hash)
+        check.wrong.append(WrongEntry(check.store, kind, phy_offset, topic, key, key_hash))
+
+
+def _records(split: LogSplit, offsets: Sequence[int]) -> dict[int, tuple[str, list[str]]]:
+    """Topic and keys of the records at these offsets; what is no record is left out."""
+    if not offsets:
+        return {}
+    between = ScanFilter(phy_offset_from=offsets[0], phy_offset_to=offsets[-1] + 1)
+    return {
+        phy_offset: (topic, [unique_key or "", *(keys or "").split(" ")])
+        for batch in scan_split(split, columns="full", filters=between, checks_bodies=False)
+        for phy_offset, topic, unique_key, keys in batch.only(
+            np.isin(batch.numbers("phy_offset"), offsets)
+        ).rows(("phy_offset", "topic", *COLUMNS))
+    }

@@ -317,7 +317,9 @@ def _lost_topics(engine: Engine, ends: dict[str, Ends], causes: Causes) -> Itera
 
 def _index(engine: Engine, causes: Causes) -> tuple[list[Table], list[Finding]]:
     checks = [
-        check_index(store, is_explained=partial(causes.covers, store.label))
+        check_index(
+            store, engine.index_keys(store), is_explained=partial(causes.covers, store.label)
+        )
         for store in engine.stores
     ]
     causes.index_entries.update((check.store, check.explained) for check in checks)

@@ -1,11 +1,12 @@
 """Consume queues against the log, both ways.
 
 Theory of operation. A record and its entry say the same: queue, queue offset, phy_offset, size.
-Both sides are summed up per queue and block of 4096 queue offsets, number and two sums of row
-hashes; only blocks whose sums differ are compared row by row. Left out are entries of records whose
-segments were deleted, queues that no longer exist (their topic was deleted), and both ends of a
-store that was not closed in order: entries ahead of the log that was read, and records ahead of
-the dispatcher, which recovery puts right.
+Both sides are summed up per queue and block of 4096 queue offsets: the number of rows, and their
+offsets and sizes, each times the row's place in the block; only blocks whose sums differ are
+compared row by row. Left out are entries of records whose segments were deleted, queues that no
+longer exist (their topic was deleted), and both ends of a store that was not closed in order:
+entries ahead of the log that was read, and records ahead of the dispatcher, which recovery puts
+right.
 """
 
 from __future__ import annotations
@@ -200,11 +201,8 @@ def _misplaced(engine: Engine, dangling: Sequence[Mapping[str, Any]]) -> list[di
 def _bad_blocks(engine: Engine, sides: str) -> list[dict[str, Any]]:
     """Blocks whose two sides differ; at most `_BLOCKS_MAX` + 1 of them."""
     keys = "store, topic, queue_id, block"
-    sums = ", ".join(
-        f"SUM((((queue_offset % {_PRIME}) * {factor} + phy_offset % {_PRIME}) % {_PRIME} "
-        f"* {factor} + size) % {_PRIME}) AS sum_{i}"
-        for i, factor in enumerate((1_000_003, 1_234_567_891))
-    )
+    place = f"(queue_offset % {BLOCK_ENTRIES} + 1)"
+    sums = f"SUM(phy_offset % {_PRIME} * {place}) AS sum_0, SUM(size * {place}) AS sum_1"
     return engine.query(
         f"SELECT DISTINCT {keys} FROM (SELECT {keys}, found, sum_0, sum_1 FROM ("
         f"SELECT {keys}, side, COUNT(*) AS found, {sums} FROM ({sides}) AS s "

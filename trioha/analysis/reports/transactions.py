@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from trioha.analysis.engine import Engine, literal, literals, or_noted
-from trioha.analysis.reports.dialect import each_word, text_of
+from trioha.analysis.reports.dialect import each_word, op_places, text_of
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_ms
 from trioha.analysis.results import Finding, Table
@@ -25,9 +25,6 @@ from trioha.wire.names import (
     TRANS_OP_HALF_TOPIC,
 )
 from trioha.wire.properties import Property
-
-OP_OF_COPY = "COPIED"
-"""Property of an op record that ends one copy of a half message, not the transaction."""
 
 
 def transactions(engine: Engine, now_ms: int) -> tuple[list[Table], list[Finding]]:
@@ -76,9 +73,9 @@ def _counted(engine: Engine) -> list[dict[str, Any]]:
     # no transaction.
     ops = (
         "SELECT DISTINCT store, queue_id, word.value AS place "
-        f"FROM commitlog_full{each_word(engine, text_of(engine, 'body'), ',')} "
+        f"FROM commitlog_full{each_word(engine, op_places(engine), ',')} "
         f"WHERE topic = {literal(TRANS_OP_HALF_TOPIC)} "
-        f"AND {engine.item('properties', OP_OF_COPY)} IS NULL"
+        f"AND {engine.item('properties', Property.COPIED)} IS NULL"
     )
     halves = (
         "SELECT copies.store, copies.name, copies.born_ms, SUM(copies.is_check) AS checks, "

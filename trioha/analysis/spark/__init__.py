@@ -43,8 +43,8 @@ def commitlog_from_binary_files(
 ) -> DataFrame:
     """Rows of segments in a DataFrame of Spark's format ``binaryFile`` (columns path and length).
 
-    `table` is headers, full or corrupt. Tasks read the files themselves, in ranges of 64 MiB and a
-    mebibyte at a time: a task stays below 512 MiB, however large a segment is. `filesystem` is what
+    `table` is headers, full or corrupt. Tasks read the files themselves, in ranges of 64 MiB and
+    4 MiB at a time: a task stays below 512 MiB, however large a segment is. `filesystem` is what
     they read with; without it Arrow finds one by the path (s3a, hdfs, gs, file, …), with the
     credentials of the workers' environment. Each file is judged by itself, so the end of one
     without a blank counts as the end of the log, and a missing segment is not reported.

@@ -2,7 +2,7 @@
 
 Theory of operation. Spark's binaryFile would hold a whole segment, 1 GiB as a rule, in the JVM and
 copy it twice on its way to Python. So its column `content` is not asked for: path and length are
-cut into ranges of 64 MiB, and the task that has a range reads it a mebibyte at a time. A record
+cut into ranges of 64 MiB, and the task that has a range reads it 4 MiB at a time. A record
 belongs to the range in which it begins, as in a store on disk.
 """
 
@@ -78,7 +78,9 @@ def scan_files(
             segment = Segment(path, int(name), length, length, is_dledger, is_tail=True)
             split = LogSplit(store, segment, begin, min(begin + split_bytes, length))
             detail: Detail = "headers" if table == "headers" else "full"
-            for batch in scan_source(source, split, columns=detail, filters=filters):
+            for batch in scan_source(
+                source, split, columns=detail, filters=filters, checks_bodies=table == "corrupt"
+            ):
                 if table == "corrupt":
                     if batch.corrupt:
                         yield _corrupt_rows(batch.corrupt, schema)

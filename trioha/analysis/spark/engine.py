@@ -38,7 +38,7 @@ from trioha.analysis.spark.statistics_source import (
     wide_merge_sql,
 )
 from trioha.analysis.stats import STATS, StatsTable
-from trioha.analysis.store_files import StoreFiles
+from trioha.analysis.store_files import LogSplit, StoreFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +86,9 @@ class SparkEngine:
         self._jobs = Jobs(session, inputs.note)
         register(session)
         session.dataSource.register(StatisticsSource)
+
+    def index_keys(self, store: StoreFiles) -> Sequence[tuple[LogSplit, Path]]:
+        return ()
 
     def note(self, text: str) -> None:
         self._inputs.note(text)

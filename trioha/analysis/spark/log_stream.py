@@ -99,7 +99,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         split, filters = partition.value
         detail: Detail = "full" if self._table == COMMITLOG_FULL else "headers"
-        for batch in scan_split(split, columns=detail, filters=filters):
+        for batch in scan_split(split, columns=detail, filters=filters, checks_bodies=False):
             if batch.row_count:
                 yield to_arrow(batch, self._table, self._schema)
 

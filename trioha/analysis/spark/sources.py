@@ -175,7 +175,9 @@ class _LogReader(_FilteringReader):
 
     def read_piece(self, piece: LogSplit) -> Iterator[pa.RecordBatch]:
         detail: Detail = "full" if self.table == tables.COMMITLOG_FULL else "headers"
-        for batch in scan_split(piece, columns=detail, filters=self.options.filters):
+        for batch in scan_split(
+            piece, columns=detail, filters=self.options.filters, checks_bodies=False
+        ):
             if batch.row_count:
                 yield to_arrow(batch, self.table, self.schema)
 

@@ -18,8 +18,8 @@ from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.remoting_command import RemotingCommand
 
-SYNC = {"broker_role": BrokerRole.SYNC_MASTER, "slave_timeout": 3000}
-SYNC_FLUSH = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "sync_flush_timeout": 5000}
+SYNC: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "slave_timeout": 3000}
+SYNC_FLUSH: dict[str, Any] = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "sync_flush_timeout": 5000}
 
 
 class Bench:

@@ -54,14 +54,19 @@ def ask(meeting: Meeting, make: Make, code: RequestCode, **fields: Any) -> Any:
     return fastjson.loads(answer.body_bytes()) if answer.code == 0 else None
 
 
+def state_of(meeting: Meeting, make: Make, topic: str, group: str) -> tuple[Any, Any]:
+    """What one broker holds of a topic and a group; None where it has none."""
+    topics = topic_table_from_dict(ask(meeting, make, RequestCode.GET_ALL_TOPIC_CONFIG))[1]
+    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    groups = group_table_from_dict(ask(meeting, make, code))[1]
+    return topics.get(topic), groups.get(group)
+
+
 def state(meeting: Meeting, topic: str, group: str) -> list[object]:
     """What both brokers and both name servers hold of a topic and a group, without their names."""
     found: list[object] = []
     for make in BOTH:
-        topics = topic_table_from_dict(ask(meeting, make, RequestCode.GET_ALL_TOPIC_CONFIG))[1]
-        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        groups = group_table_from_dict(ask(meeting, make, code))[1]
-        one, other = topics.get(topic), groups.get(group)
+        one, other = state_of(meeting, make, topic, group)
         found.append(one and {**one.to_dict(), "topicName": "", "order": ""})
         found.append(other and {**other.to_dict(), "groupName": ""})
     for namesrv in meeting.namesrvs.values():
@@ -105,6 +110,35 @@ def test_the_same_job_leaves_the_same_state(meeting: Meeting, admin: MqAdmin, cl
     ours = state(meeting, "by-trioha", "g-trioha")
     assert [one for one in ours if one] == [one for one in theirs if one]
     assert order not in ours
+
+
+def test_what_mqadmin_has_set_on_one_broker_is_kept(
+    meeting: Meeting, admin: MqAdmin, cli: Cli
+) -> None:
+    """A 4.9 broker tells all topics and groups, or none."""
+    namesrv = meeting.namesrvs["trioha"].address
+    for make, extra in (("java", ("-u", "true", "-o", "true")), ("trioha", ("-o", "true"))):
+        address = meeting.masters[make].address
+        topic = ("updateTopic", "-n", namesrv, "-b", address, "-t", "uneven", "-r", "2", "-w", "2")
+        admin.run(*topic, *extra)
+    retries = {"java": 9, "trioha": 4}
+    for make, count in retries.items():
+        address = meeting.masters[make].address
+        admin.run(
+            *("updateSubGroup", "-n", namesrv, "-b", address, "-g", "uneven-g"),
+            *("-r", str(count), "-m", "true", "-d", "true"),
+        )
+    cli.json("topic", "alter", "uneven", "--queues", "3", "-b", "broker-java")
+    cli.json("group", "alter", "uneven-g", "--no-consume")
+    found = {make: state_of(meeting, make, "uneven", "uneven-g") for make in BOTH}
+    assert {make: topic.topic_sys_flag for make, (topic, _) in found.items()} == {
+        "java": 1,
+        "trioha": 0,
+    }
+    assert {make: group.retry_max_times for make, (_, group) in found.items()} == retries
+    assert not any(group.consume_enable for _, group in found.values())
+    entries = cli.json("namesrv", "kv", "get", "ORDER_TOPIC_CONFIG", "uneven")["entries"]
+    assert entries == {"uneven": "broker-java:3;broker-trioha:2"}
 
 
 def test_a_connected_java_consumer(

@@ -47,9 +47,9 @@ async def prepare(cluster: TriohaCluster) -> tuple[JobScope, list[FoundMessage]]
     return scope, found
 
 
-def _create(scope: JobScope, topic: str) -> Flow[object]:
+def _create(scope: JobScope, topic: str, broker: str = "") -> Flow[object]:
     plan = yield from plan_create(
-        scope, topic, read_queues=2, write_queues=2, perm="rw", order=False
+        scope, topic, read_queues=2, write_queues=2, perm="rw", order=False, broker=broker
     )
     return (yield from carry_out(scope, plan))
 
@@ -226,6 +226,23 @@ async def test_locks_are_renewed_while_every_answer_takes_long() -> None:
         sends, locks = asked.count(SEND), asked.count(RequestCode.LOCK_BATCH_MQ)
         assert sends == COUNT
         assert locks >= COUNT // 2  # two requests of 10 s for each message, a lock lasts 60 s
+
+
+async def test_what_no_master_can_lock_is_not_sent() -> None:
+    """A slave tells the messages, and the target is on another broker: nothing else holds it up."""
+    async with open_cluster("2m-2s-async") as cluster:
+        scope, found = await prepare(cluster)
+        await drive(_create(scope, "elsewhere", "broker-b"), cluster.observer)
+        await cluster.wait_in_sync()
+        await cluster.broker("broker-a", 0).kill()
+        found.clear()
+        await drive(browse(scope, Wanted("source"), found.append), cluster.observer)
+        assert len(found) == COUNT
+        order = ResendOrder("source", "elsewhere")
+        result = await drive(resend(scope, order, found), cluster.observer)
+        mine = [one for one in found if one.broker == "broker-a"]
+        assert (result.sent, len(result.skipped)) == (COUNT - len(mine), len(mine))
+        assert all("broker-a has no master now" in one for one in result.skipped)
 
 
 async def test_a_rate_is_kept_and_progress_is_told() -> None:

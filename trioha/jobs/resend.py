@@ -208,8 +208,8 @@ def _why_not(
     if routes[target] is None:
         group = "; has its group been deleted?" if is_retry_topic(target) else ""
         return f"the target {target} does not exist{group}"
-    if message.broker not in known.brokers:
-        return f"{message.broker} is not registered now, and may hold its copy from before"
+    if MASTER_ID not in known.brokers.get(message.broker, ()):
+        return f"{message.broker} has no master now, which locks its queues and may hold its copy"
     if not _writers(routes[target], home):
         return f"{target} takes no messages on {home} now"
     return ""

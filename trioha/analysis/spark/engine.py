@@ -152,7 +152,8 @@ class SparkEngine:
             else [store.label for store in self.stores]
         )
         if paths:
-            options = {"topic": few} if few else {}
+            # One task a core: each costs Spark as much as decoding some tens of MiB.
+            options = {"splitBytes": "1g", **({"topic": few} if few else {})}
             timed = view in _TIMED
             frame = self._read(_FORMATS[view], paths, timed=timed, columns=names, options=options)
         else:

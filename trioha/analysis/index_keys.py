@@ -66,6 +66,7 @@ def scan_keys(split: LogSplit) -> Keys:
     found = [
         keys_of(batch, to_arrow(batch, COMMITLOG_FULL, schema), split.first_offset)
         for batch in scan_split(split, columns="full", checks_bodies=False)
+        if batch.row_count
     ]
     return np.concatenate([np.empty(0, np.int64), *found])
 

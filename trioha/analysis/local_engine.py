@@ -60,7 +60,7 @@ _RARE = _CONTENTS | {
     "crc_ok",
     "digest",
 }
-"""What is left out of one store; that two stores agree is asked by many of these."""
+"""Columns that are left out where there is one store: comparing stores takes many of them."""
 _FULL = frozenset({"commitlog_full", "commitlog_corrupt"})
 _LOG = _FULL.union({"commitlog"}, STATS)
 
@@ -181,19 +181,22 @@ class LocalEngine:
         table = DECODED if detail == "full" else COMMITLOG
         is_alone = len(self.stores) < 2
         usual = frozenset(table.names) - (_RARE if is_alone else _CONTENTS)
-        self._columns |= usual | wanted
-        self._detail = detail
+        columns = self._columns | usual | wanted
         what = f"reading {detail}" if is_first else "reading bodies and properties"
-        name = detail if is_first else "contents"
-        tasks = self._tasks(name, detail, self._columns, self._filters, finds_damage=is_first)
+        # If this fails, what was decoded before is there still.
+        name = detail if is_first else f"contents-{len(columns)}"
+        tasks = self._tasks(name, detail, columns, self._filters, finds_damage=is_first)
         self._run(what, tasks)
-        directory = self._db.directory / name
+        directory, before = self._db.directory / name, self._records
         self._records = _files(directory / RECORDS)
-        self._show(COMMITLOG, self._columns, self._records)
+        self._columns, self._detail = columns, detail
+        self._show(COMMITLOG, columns, self._records)
         if is_first:
             self._db.view(COMMITLOG_CORRUPT, COMMITLOG_CORRUPT.names, _files(directory / CORRUPT))
         if detail == "full":
-            self._show(DECODED, self._columns, self._records)
+            self._show(DECODED, columns, self._records)
+        for path in before:
+            path.unlink()
         for task in tasks:
             if task.finds_keys:
                 self._keys.setdefault(task.split.store, []).append((task.split, task.keys_path))

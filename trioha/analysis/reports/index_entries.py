@@ -242,7 +242,8 @@ def _check_split(
 def _distinct(keys: Keys) -> Keys:
     """Each once, in order. np.unique would hash them, which takes ten times as long."""
     keys = np.sort(keys)
-    return keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
+    found: Keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
+    return found
 
 
 def _unpacked(keys: Keys, begin: int) -> list[tuple[int, int]]:

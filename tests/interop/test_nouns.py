@@ -117,16 +117,15 @@ def test_what_mqadmin_has_set_on_one_broker_is_kept(
 ) -> None:
     """A 4.9 broker tells all topics and groups, or none."""
     namesrv = meeting.namesrvs["trioha"].address
-    for make, extra in (("java", ("-u", "true", "-o", "true")), ("trioha", ("-o", "true"))):
+    retries: dict[Make, int] = {"java": 9, "trioha": 4}
+    for make in BOTH:
         address = meeting.masters[make].address
+        extra = ("-o", "true", "-u", str(make == "java").lower())
         topic = ("updateTopic", "-n", namesrv, "-b", address, "-t", "uneven", "-r", "2", "-w", "2")
         admin.run(*topic, *extra)
-    retries = {"java": 9, "trioha": 4}
-    for make, count in retries.items():
-        address = meeting.masters[make].address
         admin.run(
             *("updateSubGroup", "-n", namesrv, "-b", address, "-g", "uneven-g"),
-            *("-r", str(count), "-m", "true", "-d", "true"),
+            *("-r", str(retries[make]), "-m", "true", "-d", "true"),
         )
     cli.json("topic", "alter", "uneven", "--queues", "3", "-b", "broker-java")
     cli.json("group", "alter", "uneven-g", "--no-consume")

@@ -207,6 +207,13 @@ def test_a_batch_ends_at_a_megabyte() -> None:
     assert len(reads.take(0, 0)) == 11
 
 
+def test_what_a_batch_reads_anyway_answers_all_who_wait_for_it() -> None:
+    reads = ColdReads(BrokerConfig(cg_cold_read_threshold=0, global_cold_read_threshold=0))
+    for place in (-1, -1, -2, -1):
+        reads.hold(cold_pull(size=2000 * KB, place=place))
+    assert [len(reads.take(0, 0)) for _ in range(2)] == [2, 2]
+
+
 def test_the_journal_is_told_once_a_minute_at_most() -> None:
     reader = Reader()
     reader.run(50_000, grows=True, wants=("g",))

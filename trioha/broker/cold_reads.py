@@ -122,11 +122,11 @@ class ColdReads(Parking[ColdPull]):
         taken: list[ColdPull] = []
         size = 0
         passed_over = 0
-        while passed_over < len(self._groups) and size < _BATCH_BYTES:
+        while passed_over < len(self._groups):
             group, pulls = self._groups.popitem(last=False)
             pull = next(iter(pulls))
             cost = self._cost(pull, now_ms)
-            if cost and is_limited and self._free_ms(group) > now_ms:
+            if cost and (size >= _BATCH_BYTES or (is_limited and self._free_ms(group) > now_ms)):
                 self._groups[group] = pulls
                 passed_over += 1
                 continue

@@ -72,7 +72,12 @@ def test_neighbours_are_read_in_one_call(
     """After each call the thread waits for Python's lock."""
     calls = []
     read = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args[2]) or read(*args))
+
+    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+        calls.append(offset)
+        return read(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
     piece = SIZE // 8
     parts = [DiskBlock(path, place * piece, piece, 0) for place in (5, 3, 2, 2, 4, 0)]
     bring(parts)

@@ -1,9 +1,9 @@
-"""Requests for messages that are on disk only: which are read, and when (ColdDataCgCtrService.java).
+"""Pulls and pops of messages that are on disk only: which are read, and when.
 
 Theory of operation. A consumer far behind asks for bytes that have left the page cache. Read in
-the loop they would hold up every producer for as long as the disk takes. So such a pull, or pop, is parked
-here with the places of what it needs; a thread reads them, and then the pull is run once more,
-which finds them in memory.
+the loop they would hold up every producer for as long as the disk takes. So such a pull, or pop, is
+parked here with the places of what it needs; a thread reads them, and then it is run once more, and
+finds them in memory.
 
 The disk and the loop are shared with producers, so the bytes read in a second are limited: for
 each group by `cgColdReadThreshold`, for all together by `globalColdReadThreshold`. What is read

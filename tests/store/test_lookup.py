@@ -405,6 +405,18 @@ def test_records_that_lie_far_apart_are_read_alone(config: StoreConfig) -> None:
     store.close()
 
 
+def test_blocks_of_old_records_are_named_once(config: StoreConfig) -> None:
+    store, cache = cold_store(config, segment_bytes=16 << 20, recent_bytes=100_000)
+    fill(store, 60, size=10_000)
+    entries = [store.consume_queue_entry("T", 0, number) for number in (59, 1, 0, 20, 40)]
+    places = [entry[:2] for entry in entries if entry is not None]
+    blocks = store.blocks_on_disk(places)
+    assert [block.begin >> 17 for block in blocks] == [0, 1, 3]
+    cache.bring(blocks[:2])
+    assert [block.begin >> 17 for block in store.blocks_on_disk(places)] == [3]
+    store.close()
+
+
 def test_what_was_appended_last_counts_as_in_memory(config: StoreConfig) -> None:
     store, _ = cold_store(config, recent_bytes=1 << 20)
     fill(store, 10)

@@ -183,6 +183,18 @@ class Lookup:
             block_end = base + min(place + _BLOCK_BYTES, limit)
         return block_end
 
+    def blocks_on_disk(self, places: list[tuple[int, int]]) -> list[DiskBlock]:
+        """Return the blocks that have to be read for records, by their offsets and sizes."""
+        blocks: list[DiskBlock] = []
+        recent = self._log.end - self._config.recent_bytes
+        block_end = 0
+        for begin, size in sorted(places) if self._missing_bytes is not None else []:
+            if begin >= recent:
+                break
+            if begin + size > block_end:
+                block_end = self._add_blocks(blocks, begin, begin + size, block_end)
+        return [block for block in blocks if block.missing_bytes]
+
     def _is_on_disk(self, begin: int, end: int) -> bool:
         """A part of the log's bytes from `begin` to `end` has to be read from disk."""
         assert self._missing_bytes is not None

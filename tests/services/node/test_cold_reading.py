@@ -76,6 +76,20 @@ async def test_pulls_are_read_when_they_come_and_no_faster_than_the_limit(
     assert times == [0.0, 0.0, 0.2, 0.4, 0.6, 0.8]
 
 
+async def test_what_is_due_soon_is_read_and_answers_nobody(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    rig = Rig()
+    async with trio.open_nursery() as nursery:
+        rig.reading.begin(nursery)
+        rig.reading.read_soon([])
+        assert not nursery.child_tasks
+        rig.reading.read_soon([DiskBlock(pipe, 0, 1, 1)])
+        with trio.fail_after(10):
+            os.close(await trio.to_thread.run_sync(os.open, pipe, os.O_WRONLY))
+    assert rig.read_s == []
+
+
 async def test_a_file_is_read_in_a_thread_while_the_loop_goes_on(tmp_path: Path) -> None:
     """A named pipe in place of the file: it is open only once the loop has opened its other end."""
     pipe = tmp_path / "pipe"

@@ -232,6 +232,9 @@ class MemoryStore:
         record = self.records.get(phy_offset)
         return None if record is None else memoryview(record)
 
+    def blocks_on_disk(self, places: list[tuple[int, int]]) -> list[DiskBlock]:
+        return [DiskBlock(Path("log"), begin, size, size) for begin, size in places]
+
     def query_message(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> tuple[list[memoryview], int, int]:

@@ -189,7 +189,8 @@ class TimerWindow:
 
     def until(self, key_max: int, count: int) -> list[int]:
         """Return some `count` of the keys up to `key_max`, in no order: looks at no others."""
-        heap, found = self._heap, []
+        heap = self._heap
+        found: list[int] = []
         places = [0]
         while places and len(found) < count:
             place = places.pop()

@@ -14,14 +14,14 @@ from support.fakes.client_messages import record
 from support.stores.records import split_batch
 
 from trioha.bench.drain import DrainLoad
-from trioha.bench.end_to_end import EndToEndLoad, EndToEndOptions
+from trioha.bench.end_to_end import EndToEndLoad, EndToEndOptions, TimerReport
 from trioha.bench.produce import ProduceLoad, ProduceOptions
 from trioha.client.message import MessageQueue
 from trioha.errors import CommandError, Unreachable
 from trioha.security.signature import Credentials
 from trioha.wire.codes import RequestCode, ResponseCode, SerializeType, SysFlag
 from trioha.wire.message_id import offset_message_id, pack_host
-from trioha.wire.properties import decode_properties
+from trioha.wire.properties import decode_properties, encode_properties
 from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode
 
 QUEUE = MessageQueue("T", "a", 0)
@@ -245,10 +245,9 @@ def test_a_drain_with_an_account_signs_every_pull() -> None:
     assert report.messages == 1
 
 
-@pytest.mark.parametrize("account", [None, ACCOUNT])
-def test_end_to_end_counts_from_the_due_time_in_the_body(account: Credentials | None) -> None:
+def keeping(bodies: list[bytes], account: Credentials | None, properties: bytes = b"") -> Answer:
+    """A broker of one queue that gives what was sent to it, with these properties."""
     lock = threading.Condition()
-    bodies: list[bytes] = []
 
     def answer(command: RemotingCommand) -> RemotingCommand | None:
         assert account is None or account.key.has_signed(command)
@@ -256,15 +255,33 @@ def test_end_to_end_counts_from_the_due_time_in_the_body(account: Credentials | 
             if command.code == RequestCode.PULL_MESSAGE:
                 begin = command.ext_int("queueOffset")
                 lock.wait_for(lambda: len(bodies) > begin, 1.0)
-                found = bodies[begin : begin + 32]
-                records = [record(body, queue_offset=begin + n) for n, body in enumerate(found)]
-                return pulled(command, records, len(bodies))
+                found = [
+                    record(body, properties, queue_offset=number)
+                    for number, body in enumerate(bodies[begin : begin + 32], begin)
+                ]
+                return pulled(command, found, len(bodies))
             bodies.append(command.body_bytes())
             lock.notify_all()
             return acknowledge(command)
 
+    return answer
+
+
+@pytest.mark.parametrize("account", [None, ACCOUNT])
+def test_end_to_end_counts_from_the_due_time_in_the_body(account: Credentials | None) -> None:
     options = EndToEndOptions(rate=1000, seconds=0.1, warm_up_s=0.02, size=64, credentials=account)
-    with peer(answer) as address:
+    with peer(keeping([], account)) as address:
         report = EndToEndLoad([QUEUE], [0], address, options).run()
     assert report.received == report.sent > 0
     assert 0 < report.end_to_end_latency.p50_ms < 1000
+    assert not isinstance(report, TimerReport)
+
+
+def test_timer_messages_are_late_by_the_brokers_notes() -> None:
+    notes = {"TIMER_ENQUEUE_MS": "5000", "TIMER_DEQUEUE_MS": "5013"}
+    options = EndToEndOptions(rate=1000, seconds=0.1, warm_up_s=0.02, size=64, delay_ms=10)
+    with peer(keeping([], None, encode_properties(notes))) as address:
+        report = EndToEndLoad([QUEUE], [0], address, options).run()
+    assert isinstance(report, TimerReport)
+    assert report.delivery_lateness.count == report.received == report.sent > 0
+    assert report.delivery_lateness.max_ms == 3

@@ -8,6 +8,7 @@ from support.handlers.sending import FakeChannel
 from trioha.broker.cold_reads import ColdPull, ColdReads
 from trioha.broker.parking import Limits
 from trioha.config import BrokerConfig
+from trioha.remoting.channel import Instant
 from trioha.store.interface import DiskBlock, GetResult, GetStatus
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode
@@ -17,6 +18,10 @@ KB = 1000
 PLACES = count()
 """Each pull wants another block unless it says so."""
 LIMITED = BrokerConfig(cg_cold_read_threshold=100 * KB, global_cold_read_threshold=150 * KB)
+
+
+def no_answer(pull: ColdPull, instant: Instant) -> None:
+    """These pulls are taken by hand."""
 
 
 def cold_pull(
@@ -30,7 +35,9 @@ def cold_pull(
     block = DiskBlock(Path("log"), place, size, size)
     found = GetResult(GetStatus.NOT_IN_MEMORY, 0, 0, 9, on_disk=[block])
     request = RemotingCommand(RequestCode.PULL_MESSAGE)
-    return ColdPull(channel or FakeChannel(), request, group, "T", 0, found, deadline_ms, 100, 1)
+    return ColdPull(
+        channel or FakeChannel(), request, group, "T", 0, found, deadline_ms, 100, 1, no_answer
+    )
 
 
 class Reader:
@@ -205,6 +212,13 @@ def test_a_batch_ends_at_a_megabyte() -> None:
         reads.hold(cold_pull(size=100 * KB))
     assert len(reads.take(0, 0)) == 11
     assert len(reads.take(0, 0)) == 11
+
+
+def test_what_a_batch_reads_anyway_answers_all_who_wait_for_it() -> None:
+    reads = ColdReads(BrokerConfig(cg_cold_read_threshold=0, global_cold_read_threshold=0))
+    for place in (-1, -1, -2, -1):
+        reads.hold(cold_pull(size=2000 * KB, place=place))
+    assert [len(reads.take(0, 0)) for _ in range(2)] == [2, 2]
 
 
 def test_the_journal_is_told_once_a_minute_at_most() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import attrs
 import pytest
 from support.handlers.consuming import COMMIT, SUBSCRIPTION, SUSPEND, ConsumeSide, pull
@@ -11,7 +9,7 @@ from trioha.broker import pull as pull_module
 from trioha.broker.cold_reads import LOOKS_MAX, ColdReads
 from trioha.broker.parking import Limits
 from trioha.config import BrokerConfig, BrokerRole
-from trioha.store.interface import DiskBlock, GetResult, GetStatus, MessageFilter
+from trioha.store.interface import GetResult, GetStatus
 from trioha.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from trioha.wire.codes import FRAME_BYTES_MAX, ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
 from trioha.wire.heartbeat import MessageModel, SubscriptionData
@@ -734,37 +732,18 @@ def test_pulls_with_large_subscriptions_are_parked_as_long_as_there_is_room() ->
 
 
 class ColdSide(ConsumeSide):
-    """The store has to read from disk for so many looks; the journal of what was asked of it."""
+    """The store has to read from disk for so many looks."""
 
     def __init__(self, looks: int, config: BrokerConfig | None = None) -> None:
         super().__init__(config)
         self.put()
-        self.looks = looks
-        self.asked: list[bool] = []
-        found = self.store.get_message
-
-        def get(
-            topic: str,
-            queue_id: int,
-            offset: int,
-            count_max: int,
-            message_filter: MessageFilter | None,
-            in_memory_only: bool = False,
-        ) -> GetResult:
-            self.asked.append(in_memory_only)
-            if not in_memory_only or self.looks <= 0:
-                return found(topic, queue_id, offset, count_max, message_filter)
-            self.looks -= 1
-            block = DiskBlock(Path("log"), 0, 4096, 4096)
-            return GetResult(GetStatus.NOT_IN_MEMORY, offset, 0, 1, on_disk=[block])
-
-        self.store.get_message = get  # type: ignore[method-assign]
+        self.store.on_disk["T", 0] = looks
 
     def read(self, now_ms: int) -> int:
         """Read what waits for the disk; return how many pulls that were."""
         reads = self.pulls.cold.take(now_ms, 0)
         self.pulls.cold.were_read(reads)
-        self.pulls.answer_due(at(now_ms))
+        self.pulls.cold.answer_due(at(now_ms))
         return len(reads)
 
 
@@ -787,7 +766,7 @@ def test_a_pull_that_waits_too_long_for_the_disk_keeps_its_offset() -> None:
     assert side.pulls.cold.next_deadline_ms == 15_000
     assert side.read(14_000) == 1  # and it is still on disk
     assert side.pulls.cold.next_deadline_ms == 15_000
-    side.pulls.answer_due(at(15_000))
+    side.pulls.cold.answer_due(at(15_000))
     (answer,) = side.channel.sent
     assert (answer.code, answer.remark) == (ResponseCode.PULL_NOT_FOUND, "NOT_IN_MEMORY")
     assert answer.ext_fields["nextBeginOffset"] == "0"
@@ -805,14 +784,14 @@ def test_a_pull_gets_on_although_memory_keeps_nothing() -> None:
     assert side.handle(pull(0)) is None
     while not side.channel.sent:
         assert side.read(1) == 1
-    assert side.asked == [True] * LOOKS_MAX + [False]
+    assert side.store.on_disk["T", 0] == 99 - LOOKS_MAX
     assert side.channel.sent[0].code == 0
 
 
 def test_the_disk_is_read_at_once_where_the_operator_says_so() -> None:
     side = ColdSide(looks=99, config=BrokerConfig(cold_data_flow_control_enable=False))
     assert side.ask(pull(0)).code == 0
-    assert side.asked == [False]
+    assert side.store.on_disk["T", 0] == 99
 
 
 def test_a_pull_that_finds_no_room_to_wait_for_the_disk_is_told_to_ask_again() -> None:

@@ -87,12 +87,14 @@ def test_each_kind_of_request_has_its_limit(limits: WaitLimits) -> None:
     kinds = (
         *(SEND, RequestCode.END_TRANSACTION, PULL, RequestCode.HEART_BEAT),
         *(RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.SEND_REPLY_MESSAGE_V2),
+        *(RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE),
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
     )
     for waited_ms, codes in (
-        (2_999, [busy, fine, fine, fine, fine, fine]),
-        (4_999, [busy, busy, fine, fine, fine, fine]),
-        (30_999, [busy, busy, busy, fine, fine, fine]),
-        (31_000, [busy, busy, busy, busy, fine, fine]),
+        (2_999, [busy, fine, fine, fine, fine, fine, fine, fine, fine]),
+        (4_999, [busy, busy, fine, fine, fine, fine, busy, busy, busy]),
+        (30_999, [busy, busy, busy, fine, fine, fine, busy, busy, busy]),
+        (31_000, [busy, busy, busy, busy, fine, fine, busy, busy, busy]),
     ):
         answers = connection.read(*kinds, waited_ms=waited_ms, now_ms=400)
         assert [code for code, _ in answers] == codes, waited_ms

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +28,7 @@ from trioha.store.two_slot_file import TwoSlotFile
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.ha_frames import REPORT
-from trioha.wire.remoting_command import ExtValue, RemotingCommand
+from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode
 
 
 def config_in(root: Path, **changes: object) -> BrokerConfig:
@@ -64,7 +64,7 @@ async def running(config: BrokerConfig) -> AsyncIterator[Running]:
             shutdown.set()
 
 
-def send(body: bytes = b"hello", opaque: int = 0) -> RemotingCommand:
+def send(body: bytes = b"hello", opaque: int = 0, properties: str = "TAGS\x01A") -> RemotingCommand:
     fields: dict[str, ExtValue] = {
         "a": "pg",
         "b": "T",
@@ -75,7 +75,7 @@ def send(body: bytes = b"hello", opaque: int = 0) -> RemotingCommand:
         "g": 1000,
         "h": 0,
     }
-    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, {**fields, "i": "TAGS\x01A"}, body, opaque)
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, {**fields, "i": properties}, body, opaque)
 
 
 async def test_a_message_is_stored_told_of_and_still_there_after_a_restart(tmp_path: Path) -> None:
@@ -99,6 +99,22 @@ async def test_a_message_is_stored_told_of_and_still_there_after_a_restart(tmp_p
     ):
         request = RemotingCommand(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 1})
         assert (await client.request(request)).ext_int("offset") == 1
+
+
+async def test_properties_of_any_size_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    """Java answers 13 up to 32,767 bytes and more; ten megabytes are more than any header has."""
+    async with running(config_in(tmp_path)) as broker:
+        host, port = parse_address(broker.addresses.listen)
+        async with await trio.open_tcp_stream(host, port) as stream:
+            with suppress(trio.BrokenResourceError):  # the broker closes before it has read all
+                await stream.send_all(encode(send(properties="p\x01" + "x" * 10_000_000)))
+            with suppress(trio.BrokenResourceError):
+                assert await stream.receive_some() == b""
+        async with open_remoting_client(host, port, Clock()) as client:
+            response = await client.request(send(properties="p\x01" + "x" * 32_768))
+            assert response.code == ResponseCode.MESSAGE_ILLEGAL
+            status = await client.request(RemotingCommand(RequestCode.TRIOHA_NODE_STATUS))
+            assert msgpack.unpackb(status.body_bytes())["put_total"] == 0
 
 
 async def test_a_broker_that_stops_refuses_writes_with_a_retriable_code(tmp_path: Path) -> None:

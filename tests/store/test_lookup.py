@@ -372,6 +372,51 @@ def test_a_filter_looks_at_no_record_that_is_on_disk(config: StoreConfig) -> Non
     store.close()
 
 
+@pytest.mark.parametrize(("name", "waits"), [("none", 3), ("half", 3), ("nothing", 0)])
+def test_what_a_consumer_asks_for_next_is_read_along(
+    config: StoreConfig, name: str, waits: int
+) -> None:
+    """2.4 MB are read in three pieces of a megabyte, not one for each pull."""
+    store, cache = cold_store(config, segment_bytes=16 << 20, queue_file_bytes=20 * 300)
+    fill(store, 240, size=10_000)
+    entries = store.get_message("T", 0, 0, 8, None, True)
+    assert [block.size for block in entries.on_disk] == [240 * 20]
+    cache.bring(entries.on_disk)
+    offset = read = 0
+    while offset < 240:
+        result = store.get_message("T", 0, offset, 8, FILTERS[name], True)
+        if result.status is GetStatus.NOT_IN_MEMORY:
+            read += 1
+            assert sum(block.size for block in result.on_disk) <= 1 << 20
+            cache.bring(result.on_disk)
+        offset = result.next_begin_offset
+    assert read == waits
+    store.close()
+
+
+def test_records_that_lie_far_apart_are_read_alone(config: StoreConfig) -> None:
+    store, cache = cold_store(config, segment_bytes=16 << 20, queue_file_bytes=20 * 300)
+    for _ in range(4):
+        fill(store, 1, size=100)
+        fill(store, 30, size=10_000, queue_id=1)
+    cache.bring(store.get_message("T", 0, 0, 1, None, True).on_disk)
+    result = store.get_message("T", 0, 0, 1, None, True)
+    assert len(result.on_disk) == 4
+    store.close()
+
+
+def test_blocks_of_old_records_are_named_once(config: StoreConfig) -> None:
+    store, cache = cold_store(config, segment_bytes=16 << 20, recent_bytes=100_000)
+    fill(store, 60, size=10_000)
+    entries = [store.consume_queue_entry("T", 0, number) for number in (59, 1, 0, 20, 40)]
+    places = [entry[:2] for entry in entries if entry is not None]
+    blocks = store.blocks_on_disk(places)
+    assert [block.begin >> 17 for block in blocks] == [0, 1, 3]
+    cache.bring(blocks[:2])
+    assert [block.begin >> 17 for block in store.blocks_on_disk(places)] == [3]
+    store.close()
+
+
 def test_what_was_appended_last_counts_as_in_memory(config: StoreConfig) -> None:
     store, _ = cold_store(config, recent_bytes=1 << 20)
     fill(store, 10)

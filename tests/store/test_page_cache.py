@@ -66,6 +66,25 @@ def test_what_was_brought_is_in_memory_and_nothing_else(cold: memoryview, path: 
     assert missing_bytes(cold) == 0
 
 
+def test_neighbours_are_read_in_one_call(
+    cold: memoryview, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each call the thread waits for Python's lock."""
+    calls = []
+    read = os.preadv
+
+    def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+        calls.append(offset)
+        return read(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    piece = SIZE // 8
+    parts = [DiskBlock(path, place * piece, piece, 0) for place in (5, 3, 2, 2, 4, 0)]
+    bring(parts)
+    assert calls == [0, 2 * piece]
+    assert missing_bytes(cold) == 3 * piece
+
+
 def test_a_file_that_is_gone_or_short_holds_up_nothing(cold: memoryview, path: Path) -> None:
     bring([DiskBlock(path.with_name("gone"), 0, 10, 0), DiskBlock(path, SIZE - 10, 4096, 0)])
     assert missing_bytes(cold) == SIZE - mmap.PAGESIZE

@@ -1,7 +1,9 @@
 """From send to receipt at a fixed rate: one loop sends on schedule and keeps parked pulls.
 
 The body of each message begins with the moment its send was due, on this process's own clock, so
-nothing has to be matched and a late send is charged to the latency.
+nothing has to be matched and a late send is charged to the latency. With `delay_ms` all are timer
+messages: what they were to wait for is taken off, and the broker's own notes in each record tell
+how late it delivered, to the millisecond.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from trioha.client.message import MessageQueue
 from trioha.credentials import current_credentials
 from trioha.errors import Unreachable
 from trioha.security.signature import Credentials
+from trioha.wire.properties import Property
+from trioha.wire.record import decode_records
+from trioha.wire.remoting_command import Buffer
 
 _NS = 1_000_000_000
 _STAMP = struct.Struct(">q")
@@ -35,6 +40,7 @@ class EndToEndOptions:
     rate: float = 1000.0
     seconds: float = 10.0
     warm_up_s: float = 2.0
+    delay_ms: int = 0
     id_prefix: str = "0" * 24
     credentials: Credentials | None = attrs.field(factory=current_credentials)
     """The account that signs every send and pull; None: none is signed."""
@@ -51,6 +57,14 @@ class EndToEndReport:
     end_to_end_latency: LatencySummary
     send_latency: LatencySummary
     refusals: dict[int, int]
+
+
+@attrs.frozen(kw_only=True)
+class TimerReport(EndToEndReport):
+    """The same of timer messages; `end_to_end_latency` is without their delay."""
+
+    delivery_lateness: LatencySummary
+    """From the time at which a message was due to its delivery, by the broker's clock."""
 
 
 Progress = Callable[[float, int, Histogram], None]
@@ -84,6 +98,8 @@ class EndToEndLoad:
             suspend_ms=_SUSPEND_MS,
             credentials=options.credentials,
         )
+        delay_ms = options.delay_ms
+        self._delay_ns = delay_ms * 1_000_000
         body = b"\x00" * max(options.size, _STAMP.size)
         self._frames = [
             SendFrame(
@@ -92,6 +108,7 @@ class EndToEndLoad:
                 body,
                 group=options.group,
                 id_prefix=options.id_prefix,
+                properties=[{Property.TIMER_DELAY_MS: str(delay_ms)}] if delay_ms else (),
                 credentials=options.credentials,
             )
             for slot in range(_SLOTS)
@@ -101,6 +118,7 @@ class EndToEndLoad:
         self._busy = bytearray(_SLOTS)
         self._histogram = Histogram()
         self._sends = Histogram()
+        self._lateness = Histogram()
         self._second = Histogram()
         self._serial = self._sent = 0
         self._begin_ns = self._measure_from_ns = self._end_ns = 0
@@ -115,7 +133,7 @@ class EndToEndLoad:
             self._loop.close()
         if not self._histogram.count:
             raise Unreachable("no message arrived while it was measured")
-        return EndToEndReport(
+        report = EndToEndReport(
             sent=self._sent,
             received=self._histogram.count,
             seconds=self._options.seconds,
@@ -124,6 +142,10 @@ class EndToEndLoad:
             send_latency=self._sends.summary(),
             refusals=dict(self._responses.refusals),
         )
+        if not self._delay_ns:
+            return report
+        facts = {field.name: getattr(report, field.name) for field in attrs.fields(EndToEndReport)}
+        return TimerReport(**facts, delivery_lateness=self._lateness.summary())
 
     def stop(self) -> None:
         """End the run before the next second; callable from another thread."""
@@ -138,7 +160,7 @@ class EndToEndLoad:
                 self._progress(elapsed_s, self._second.count, self._second)
             self._second = Histogram()
             self._next_second_ns += _NS
-        last_ns = self._end_ns + int(_LAST_ARRIVALS_S * _NS)
+        last_ns = self._end_ns + int(_LAST_ARRIVALS_S * _NS) + self._delay_ns
         if now_ns >= self._end_ns:
             if self._histogram.count >= self._sent or now_ns >= last_ns:
                 self._loop.stopped = True
@@ -186,9 +208,21 @@ class EndToEndLoad:
             requests.append(self._pulls.request(index))
             for body in record_bodies(records):
                 (due_ns,) = _STAMP.unpack_from(body)
+                due_ns += self._delay_ns
                 self._second.record(now_ns - due_ns)
-                if due_ns >= self._measure_from_ns:
+                if due_ns - self._delay_ns >= self._measure_from_ns:
                     self._histogram.record(now_ns - due_ns)
+            if self._delay_ns:
+                self._note_lateness(records)
         self._pulling.send(b"".join(requests))
         if now_ns >= self._end_ns and self._histogram.count >= self._sent:
             self._loop.stopped = True
+
+    def _note_lateness(self, records: Buffer) -> None:
+        for record in decode_records(bytes(records)):
+            if _STAMP.unpack_from(record.body)[0] < self._measure_from_ns:
+                continue
+            properties = record.properties
+            due_ms = int(properties[Property.TIMER_ENQUEUE_MS]) + self._options.delay_ms
+            late_ms = int(properties[Property.TIMER_DEQUEUE_MS]) - due_ms
+            self._lateness.record(late_ms * 1_000_000)

@@ -92,11 +92,16 @@ async def run_consume(
 
 
 async def run_e2e(
-    setup: BenchSetup, *, seconds: float, warm_up_s: float, rate: float
+    setup: BenchSetup, *, seconds: float, warm_up_s: float, rate: float, delay_ms: int
 ) -> BenchResult:
     """`trioha bench e2e`."""
     options = EndToEndOptions(
-        size=setup.size, rate=rate, seconds=seconds, warm_up_s=warm_up_s, id_prefix=_id_prefix()
+        size=setup.size,
+        rate=rate,
+        seconds=seconds,
+        warm_up_s=warm_up_s,
+        delay_ms=delay_ms,
+        id_prefix=_id_prefix(),
     )
     line = ProgressLine(setup.quiet)
 
@@ -111,7 +116,8 @@ async def run_e2e(
         begins = [offsets[queue][1] for queue in queues]
         load = EndToEndLoad(queues, begins, address, options, progress)
         report = await run_load(load.run, load.stop)
-    return BenchResult("e2e", setup.facts(), report)
+    facts = setup.facts() | ({"delay ms": delay_ms} if delay_ms else {})
+    return BenchResult("e2e", facts, report)
 
 
 async def run_ha(setup: BenchSetup, *, mb: int) -> BenchResult:

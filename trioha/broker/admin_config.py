@@ -45,6 +45,7 @@ REMOTE_KEYS = frozenset(
         "waitTimeMillsInPullQueue",
         "waitTimeMillsInSendQueue",
         "waitTimeMillsInTransactionQueue",
+        "waitTimeMillsInAckQueue",
     }
 )
 _TOLD = {

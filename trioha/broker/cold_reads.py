@@ -1,9 +1,9 @@
-"""Pulls of messages that are on disk only: which are read, and when (ColdDataCgCtrService.java).
+"""Pulls and pops of messages that are on disk only: which are read, and when.
 
 Theory of operation. A consumer far behind asks for bytes that have left the page cache. Read in
-the loop they would hold up every producer for as long as the disk takes. So such a pull is parked
-here with the places of what it needs; a thread reads them, and then the pull is run once more,
-which finds them in memory.
+the loop they would hold up every producer for as long as the disk takes. So such a pull, or pop, is
+parked here with the places of what it needs; a thread reads them, and then it is run once more, and
+finds them in memory.
 
 The disk and the loop are shared with producers, so the bytes read in a second are limited: for
 each group by `cgColdReadThreshold`, for all together by `globalColdReadThreshold`. What is read
@@ -22,12 +22,13 @@ alone. At its deadline it is answered PULL_NOT_FOUND with its own offset, and th
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 from trioha.broker.parking import LIMITS, Limits, ParkedRequest, Parking
 from trioha.config import BrokerConfig
 from trioha.journal import EventSink, NullSink
-from trioha.remoting.channel import Channel
+from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.store.interface import GetResult
 from trioha.wire.remoting_command import RemotingCommand
@@ -48,7 +49,7 @@ _IDLE_MS = 1000
 
 
 class ColdPull(ParkedRequest):
-    """One pull that waits for the disk."""
+    """One pull or pop that waits for the disk."""
 
     def __init__(
         self,
@@ -61,13 +62,16 @@ class ColdPull(ParkedRequest):
         deadline_ms: int,
         size: int,
         looks: int,
+        again: Callable[[ColdPull, Instant], None],
     ) -> None:
+        """`again` answers it, or lets it wait once more, when it is due."""
         super().__init__(channel, request, topic, queue_id, None, deadline_ms, size)
         self.group = group
         self.blocks = found.on_disk
         """Bytes that the thread reads."""
         self.looks = looks
         """Reads for this request, with this one."""
+        self.again = again
         self.is_read = False
         """Else it is due because its deadline has come."""
 
@@ -122,11 +126,11 @@ class ColdReads(Parking[ColdPull]):
         taken: list[ColdPull] = []
         size = 0
         passed_over = 0
-        while passed_over < len(self._groups) and size < _BATCH_BYTES:
+        while passed_over < len(self._groups):
             group, pulls = self._groups.popitem(last=False)
             pull = next(iter(pulls))
             cost = self._cost(pull, now_ms)
-            if cost and is_limited and self._free_ms(group) > now_ms:
+            if cost and (size >= _BATCH_BYTES or (is_limited and self._free_ms(group) > now_ms)):
                 self._groups[group] = pulls
                 passed_over += 1
                 continue
@@ -159,6 +163,12 @@ class ColdReads(Parking[ColdPull]):
         due = super().take_due()
         self.is_waited_for = bool(len(self))
         return due
+
+    def answer_due(self, instant: Instant) -> None:
+        """Look again for every request that was read for, or whose deadline has come."""
+        self.expire(instant.now_ms)
+        for pull in self.take_due():
+            pull.again(pull, instant)
 
     def _is_limited(self, now_ms: int, log_end: int) -> bool:
         if log_end != self._log_end:

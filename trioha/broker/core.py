@@ -195,6 +195,7 @@ class BrokerCore:
             QueueReader(store, offsets, self.pops),
             self.pops,
             self.pop_hold,
+            self.cold_reads,
             confirm_master,
         )
         self._query = QueryProcessor(config, store, self.consumers)
@@ -298,8 +299,10 @@ class BrokerCore:
 
     def after_batch(self, instant: Instant) -> None:
         """Answer the parked pulls and pops for which the last batch brought something."""
-        if self.hold.has_due or (self.cold_reads.is_waited_for and self.cold_reads.has_due):
+        if self.hold.has_due:
             self._pull.answer_due(instant)
+        if self.cold_reads.is_waited_for and self.cold_reads.has_due:
+            self.cold_reads.answer_due(instant)
         if self.pop_hold.has_due:
             self._pop.answer_due(instant)
 
@@ -347,6 +350,7 @@ class BrokerCore:
 
     def expire_pulls(self, instant: Instant) -> None:
         self._pull.answer_due(instant)
+        self.cold_reads.answer_due(instant)
         self._pop.answer_due(instant)
 
     def next_wait_deadline_ms(self) -> int | None:

@@ -184,6 +184,22 @@ class DelaySchedule:
             self._deliver(level, instant, max(1, budget // len(due)))
         return any(self._is_due(level, instant) for level in due)
 
+    def soon(self, until_ms: int, count: int) -> list[tuple[int, int]]:
+        """Return offsets in the log and sizes of the messages that are due until then.
+
+        They are at most `count` of each level.
+        """
+        found = []
+        for level in self._levels:
+            if level.head_ms is None or level.head_ms > until_ms:
+                continue
+            for offset in range(level.offset, level.offset + count):
+                entry = self._store.consume_queue_entry(SCHEDULE_TOPIC, level.queue_id, offset)
+                if entry is None or entry[2] > until_ms:
+                    break
+                found.append(entry[:2])
+        return found
+
     def backlog(self) -> dict[int, tuple[int, int]]:
         """Per level: offset delivered up to, offset of the queue's end."""
         return {

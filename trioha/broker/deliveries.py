@@ -18,6 +18,7 @@ from trioha.broker.pop.records import ReviveLogWriter
 from trioha.broker.pop.redelivery import Redelivery
 from trioha.broker.pop.service import PopService
 from trioha.broker.put_message import PutPipeline
+from trioha.broker.read_ahead import ReadAhead
 from trioha.broker.timers.service import Timers
 from trioha.broker.topics import TopicTable
 from trioha.broker.transactions.checks import TransactionChecks
@@ -27,7 +28,7 @@ from trioha.broker.transactions.service import Transactions
 from trioha.config import BrokerConfig
 from trioha.journal import EventSink
 from trioha.remoting.channel import Instant
-from trioha.store.interface import MessageStore
+from trioha.store.interface import DiskBlock, MessageStore
 from trioha.wire.names import (
     REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
@@ -68,6 +69,7 @@ class Deliveries:
             self.transactions, store, self.queues, pipeline, topics, producers, events
         )
         self.timers = Timers(config, store, pipeline, offsets, events)
+        self._read_ahead = ReadAhead(store, self.schedule, self.timers)
         revive_topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
         writer = ReviveLogWriter(revive_topic, config.broker_name, store_host)
         redelivery = Redelivery(topics, pipeline, rng, config.enable_retry_topic_v2)
@@ -96,7 +98,7 @@ class Deliveries:
 
     def next_deadline(self, wall_ms: int) -> int | None:
         """When `run_due` has something to do, on the wall clock; or None."""
-        nearest: int | None = None
+        nearest = self._read_ahead.next_look_ms(wall_ms)
         for deadline_ms in (
             self.schedule.next_deadline(wall_ms),
             self.timers.next_deadline(wall_ms),
@@ -107,12 +109,16 @@ class Deliveries:
                 nearest = deadline_ms
         return nearest
 
-    def run_due(self, instant: Instant) -> None:
-        """Deliver delayed messages, check open transactions, deliver popped messages again."""
+    def run_due(self, instant: Instant) -> list[DiskBlock]:
+        """Deliver delayed messages, check open transactions, deliver popped messages again.
+
+        Returns what a thread is to read from disk for what is due next.
+        """
         self.schedule.run_due(instant, _PER_TURN)
         self.timers.run_due(instant, _PER_TURN)
         self.transaction_checks.run_due(instant, _PER_TURN)
         self.pops.run_due(instant, _PER_TURN)
+        return self._read_ahead.look(instant.wall_ms)
 
     def load(self) -> None:
         """Read open transactions, pending timer messages, and what is popped.

@@ -94,7 +94,7 @@ _FILTER_FACTOR: Final = 12
 _COMMIT_OFFSET: Final = PullSysFlag.COMMIT_OFFSET
 _SUSPEND: Final = PullSysFlag.SUSPEND
 _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION
-_DISK_PATIENCE_MS: Final = 3000
+DISK_PATIENCE_MS: Final = 3000
 """For the disk, of a pull that brings no patience of its own: coldHoldTimeoutMills of RocketMQ."""
 _PACED_FROM: Final = 512
 _PACED_TO: Final = 1024
@@ -182,17 +182,13 @@ class PullProcessor:
         return self._pull(channel, request, instant, True)
 
     def answer_due(self, instant: Instant) -> None:
-        """Look again for every parked pull that a message, the disk or its deadline made due.
+        """Look again for every parked pull that a message or its deadline made due.
 
-        To be called after each dispatch that left `has_due` of `hold` or `cold`, and at their
-        `next_deadline_ms`.
+        To be called after each dispatch that left `hold.has_due`, and at its `next_deadline_ms`.
         """
         self.hold.expire(instant.now_ms)
         for parked in self.hold.take_due():
             self._pull_again(parked.channel, parked.request, instant, None)
-        self.cold.expire(instant.now_ms)
-        for pull in self.cold.take_due():
-            self._pull_again(pull.channel, pull.request, instant, None, pull)
 
     def _pull_again(
         self,
@@ -360,15 +356,29 @@ class PullProcessor:
         if waited is not None:
             deadline_ms = waited.deadline_ms
         elif sys_flag & _SUSPEND:
-            patience_ms = max(request.ext_int("suspendTimeoutMillis", 0), _DISK_PATIENCE_MS)
+            patience_ms = max(request.ext_int("suspendTimeoutMillis", 0), DISK_PATIENCE_MS)
             deadline_ms = instant.now_ms + min(patience_ms, SUSPEND_MS_MAX)
         else:
-            deadline_ms = instant.now_ms + _DISK_PATIENCE_MS
+            deadline_ms = instant.now_ms + DISK_PATIENCE_MS
         size = _detach(request, sys_flag)
         looks = 1 if waited is None else waited.looks + 1
         return self.cold.hold(
-            ColdPull(channel, request, group, topic, queue_id, result, deadline_ms, size, looks)
+            ColdPull(
+                channel,
+                request,
+                group,
+                topic,
+                queue_id,
+                result,
+                deadline_ms,
+                size,
+                looks,
+                self._pull_read,
+            )
         )
+
+    def _pull_read(self, pull: ColdPull, instant: Instant) -> None:
+        self._pull_again(pull.channel, pull.request, instant, None, pull)
 
     def _park(
         self,

@@ -138,11 +138,15 @@ def consume(**flags: Any) -> None:
 @slaves_option(0)
 @_seconds_options
 @click.option("--rate", type=click.FloatRange(0.1), default=1000.0, show_default=True)
+@click.option(
+    "--delay-ms", type=click.IntRange(0), default=0, help="Send timer messages with this delay."
+)
 def e2e(**flags: Any) -> None:
     """Send at --rate and measure until a parked pull brings the message.
 
     \b
     trioha bench e2e --rate 1000 --role SYNC_MASTER --slaves 1
+    trioha bench e2e --rate 1000 --delay-ms 2000
     """
     from trioha.bench.runs import run_e2e
 

@@ -291,6 +291,9 @@ class BrokerConfig(TlsSettings):
     wait_time_mills_in_transaction_queue: int = setting(
         3000, "ms until the waiting end of a transaction is rejected"
     )
+    wait_time_mills_in_ack_queue: int = setting(
+        3000, "ms until a waiting acknowledgement or change of an invisible time is rejected"
+    )
     message_delay_level: str = setting(DELAY_LEVELS, "delays of levels 1..n")
     flush_delay_offset_interval: int = setting(10000, "ms between writes of delayOffset.json")
     flush_consumer_offset_interval: int = setting(5000, "ms between writes of consumerOffset.json")

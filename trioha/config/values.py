@@ -45,6 +45,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "waitTimeMillsInPullQueue": (0, _INT_MAX),
     "waitTimeMillsInHeartbeatQueue": (0, _INT_MAX),
     "waitTimeMillsInTransactionQueue": (0, _INT_MAX),
+    "waitTimeMillsInAckQueue": (0, _INT_MAX),
 }
 
 PATH_KEYS = frozenset(

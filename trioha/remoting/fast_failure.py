@@ -43,11 +43,15 @@ class WaitLimits:
         """Take over a changed configuration."""
         sends = (config.wait_time_mills_in_send_queue, "waitTimeMillsInSendQueue")
         pulls = (config.wait_time_mills_in_pull_queue, "waitTimeMillsInPullQueue")
+        acks = (config.wait_time_mills_in_ack_queue, "waitTimeMillsInAckQueue")
         self.by_code = {
             **dict.fromkeys(SENDS - _OTHER_QUEUES, sends),
             RequestCode.PULL_MESSAGE: pulls,
             RequestCode.LITE_PULL_MESSAGE: pulls,
             RequestCode.POP_MESSAGE: pulls,
+            RequestCode.ACK_MESSAGE: acks,
+            RequestCode.BATCH_ACK_MESSAGE: acks,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: acks,
             RequestCode.HEART_BEAT: (
                 config.wait_time_mills_in_heartbeat_queue,
                 "waitTimeMillsInHeartbeatQueue",

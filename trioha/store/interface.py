@@ -192,6 +192,9 @@ class MessageStore(Protocol):
         another message or a size that reaches beyond it; no queue lists them.
         """
 
+    def blocks_on_disk(self, places: list[tuple[int, int]]) -> list[DiskBlock]:
+        """Return what has to be read from disk for records, by their offsets and sizes."""
+
     def query_message(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> tuple[list[memoryview], int, int]:

@@ -16,6 +16,7 @@ from trioha.store.interface import (
     MessageFilter,
     MissingBytes,
     RecordFilter,
+    TagFilter,
 )
 from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
 from trioha.wire.record import RecordError, dispatch_fields, peek, properties_of
@@ -27,7 +28,11 @@ _PROPERTY_BYTES_SHIFT = 4
 """A pull stops at the record at which its filter has done so many steps, 16 bytes of properties
 being one. 800 records of 20 steps each come to a quarter of that."""
 _BLOCK_BYTES: Final = 128 << 10
-"""Read from disk at once: the next records are those that a consumer asks for next."""
+"""Read from disk in one piece: what lies beside a record is often what its consumer wants next."""
+_AHEAD_BLOCKS: Final = 8
+"""Blocks that are read for a pull and for what its consumer asks for next. Each handing-over to the
+thread that reads costs the event loop a moment, whatever the number of bytes."""
+_BLOCK_ENTRIES: Final = _BLOCK_BYTES // QUEUE_ENTRY_BYTES
 _SPAN_BYTES_MAX: Final = 4 << 20
 """A filter's records lie so near to each other that memory is asked about all of them at once."""
 _APART_MAX: Final = 64
@@ -99,8 +104,10 @@ class Lookup:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
         is_old = False
         if in_memory_only and self._missing_bytes is not None:
-            missing = 0 if offset >= self._young_index(queue) else self._missing_bytes(entries)
-            if missing:
+            is_young = offset >= self._young_index(queue)
+            if not is_young and self._missing_bytes(entries):
+                entries = queue.entries(offset, min(_BLOCK_ENTRIES, high - offset)) or entries
+                missing = self._missing_bytes(entries)
                 block = queue.block(offset, len(entries), missing)
                 return GetResult(
                     GetStatus.NOT_IN_MEMORY, offset, low, high, size=missing, on_disk=[block]
@@ -113,9 +120,10 @@ class Lookup:
                 return result
         elif is_old and isinstance(message_filter, RecordFilter):
             # The filter reads each record: look at so many that are in memory.
-            entries, on_disk = self._entries_in_memory(entries)
+            found, on_disk = self._entries_in_memory(entries)
             if on_disk:
-                return self._not_in_memory(on_disk, offset, low, high)
+                return self._not_in_memory(on_disk, entries, None, offset, low, high)
+            entries = found
         return self._collect(queue, entries, offset, high, count_max, message_filter, is_old)
 
     def begin(self) -> None:
@@ -135,25 +143,57 @@ class Lookup:
         return queue.young_index
 
     def _not_in_memory(
-        self, runs: list[tuple[int, int]], offset: int, low: int, high: int
+        self,
+        runs: list[tuple[int, int]],
+        entries: memoryview,
+        tag_filter: TagFilter | None,
+        offset: int,
+        low: int,
+        high: int,
     ) -> GetResult:
-        """Ask for whole blocks of the log: what the disk is asked for, and consumers go on to."""
-        assert self._missing_bytes is not None
+        """Ask for the blocks of `runs`, and for some of those with the records that come next."""
         blocks: list[DiskBlock] = []
-        missing = block_end = 0
+        block_end = 0
         for begin, end in runs:
-            segment = self._log.files.find(begin)
-            if segment is None:
-                continue
-            base, limit = segment.from_offset, segment.size
-            first = max(begin, block_end) - base
-            for place in range(first - first % _BLOCK_BYTES, end - base, _BLOCK_BYTES):
-                view = segment.random_view[place : place + _BLOCK_BYTES]
-                size = self._missing_bytes(view)
-                blocks.append(DiskBlock(segment.path, place, len(view), size))
-                missing += size
-                block_end = base + min(place + _BLOCK_BYTES, limit)
+            block_end = self._add_blocks(blocks, begin, end, block_end)
+        for phy_offset, size, tags_code in ENTRY.iter_unpack(entries):
+            if len(blocks) >= _AHEAD_BLOCKS:
+                break
+            if (
+                phy_offset + size > block_end
+                and size != PADDING_SIZE
+                and (tag_filter is None or tag_filter(tags_code))
+            ):
+                block_end = self._add_blocks(blocks, phy_offset, phy_offset + size, block_end)
+        missing = sum(block.missing_bytes for block in blocks)
         return GetResult(GetStatus.NOT_IN_MEMORY, offset, low, high, size=missing, on_disk=blocks)
+
+    def _add_blocks(self, blocks: list[DiskBlock], begin: int, end: int, block_end: int) -> int:
+        """Add the blocks of a part of the log from `block_end` on; return where the last ends."""
+        assert self._missing_bytes is not None
+        segment = self._log.files.find(begin)
+        if segment is None:
+            return block_end
+        base, limit = segment.from_offset, segment.size
+        first = max(begin, block_end) - base
+        for place in range(first - first % _BLOCK_BYTES, end - base, _BLOCK_BYTES):
+            view = segment.random_view[place : place + _BLOCK_BYTES]
+            missing = self._missing_bytes(view)
+            blocks.append(DiskBlock(segment.path, place, len(view), missing))
+            block_end = base + min(place + _BLOCK_BYTES, limit)
+        return block_end
+
+    def blocks_on_disk(self, places: list[tuple[int, int]]) -> list[DiskBlock]:
+        """Return the blocks that have to be read for records, by their offsets and sizes."""
+        blocks: list[DiskBlock] = []
+        recent = self._log.end - self._config.recent_bytes
+        block_end = 0
+        for begin, size in sorted(places) if self._missing_bytes is not None else []:
+            if begin >= recent:
+                break
+            if begin + size > block_end:
+                block_end = self._add_blocks(blocks, begin, begin + size, block_end)
+        return [block for block in blocks if block.missing_bytes]
 
     def _is_on_disk(self, begin: int, end: int) -> bool:
         """A part of the log's bytes from `begin` to `end` has to be read from disk."""
@@ -243,7 +283,7 @@ class Lookup:
         if segment is None or end > segment.end_offset:
             return None
         if is_old and self._is_on_disk(begin, end):
-            return self._not_in_memory([(begin, end)], offset, queue.min_index, high)
+            return self._not_in_memory([(begin, end)], entries, None, offset, queue.min_index, high)
         view = segment.random_view if is_old else segment.view
         self.get_total += count
         self.get_bytes += size
@@ -342,7 +382,7 @@ class Lookup:
             buffers.append(run_view[run_begin - run_base : run_end - run_base])
             runs.append((run_begin, run_end))
         if is_old and any(self._is_on_disk(begin, end) for begin, end in runs):
-            return self._not_in_memory(runs, offset, queue.min_index, high)
+            return self._not_in_memory(runs, entries, tag_filter, offset, queue.min_index, high)
         if count:
             status = GetStatus.FOUND
             self.get_total += count

@@ -19,7 +19,7 @@ from trioha.store.consume_queues import ConsumeQueues
 from trioha.store.dispatcher import Dispatcher
 from trioha.store.extent_file import ExtentFile
 from trioha.store.index_files import IndexFiles
-from trioha.store.interface import DispatchListener, MissingBytes, StoreStatistics
+from trioha.store.interface import DiskBlock, DispatchListener, MissingBytes, StoreStatistics
 from trioha.store.lookup import Lookup
 from trioha.store.mapped_file import disk_error, fsync_directory
 from trioha.store.raft_queues import RaftQueues
@@ -274,6 +274,10 @@ class FileMessageStore:
     def look_message(self, phy_offset: int) -> memoryview | None:
         """The one record that a consume queue lists at this offset, or None."""
         return self._lookup.listed_record(phy_offset)
+
+    def blocks_on_disk(self, places: list[tuple[int, int]]) -> list[DiskBlock]:
+        """Return what has to be read from disk for records, by their offsets and sizes."""
+        return self._lookup.blocks_on_disk(places)
 
     def query_message(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int

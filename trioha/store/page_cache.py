@@ -18,13 +18,17 @@ import mmap
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
 
 from trioha.store.interface import DiskBlock
 
 _PAGE_BYTES = mmap.PAGESIZE
 _WINDOW_BYTES = 4 << 20
 """Asked of in one call."""
-_SCRATCH_BYTES = 256 << 10
+_SCRATCH_BYTES = 1 << 20
 
 
 class _Residency:
@@ -66,26 +70,38 @@ def missing_bytes(view: memoryview) -> int:
 def bring(blocks: Iterable[DiskBlock]) -> None:
     """Read parts of files into memory. Blocks; for a thread.
 
+    Neighbours are read in one system call: after each the thread waits for Python's lock.
     Errors: none. What cannot be read, for instance since the file was deleted, is missed by its
     next reader.
     """
-    scratch = memoryview(bytearray(_SCRATCH_BYTES))
-    for block in blocks:
-        try:
-            _read(block, scratch)
-        except OSError:
-            continue
+    # Anonymous memory: Python would fill an array with zeros, and hold its lock meanwhile.
+    with mmap.mmap(-1, _SCRATCH_BYTES) as mapping, memoryview(mapping) as scratch:
+        parts = sorted({(block.path, block.begin, block.begin + block.size) for block in blocks})
+        for path, group in groupby(parts, key=itemgetter(0)):
+            with suppress(OSError):
+                _read(path, [(begin, end) for _, begin, end in group], scratch)
 
 
-def _read(block: DiskBlock, scratch: memoryview) -> None:
-    fd = os.open(block.path, os.O_RDONLY | os.O_CLOEXEC)
+def _read(path: Path, parts: list[tuple[int, int]], scratch: memoryview) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-        position, end = block.begin, block.begin + block.size
-        while position < end:
-            count = os.preadv(fd, [scratch[: end - position]], position)
-            if not count:
-                return
-            position += count
+        for position, end in _merged(parts):
+            while position < end:
+                count = os.preadv(fd, [scratch[: end - position]], position)
+                if not count:
+                    break
+                position += count
     finally:
         os.close(fd)
+
+
+def _merged(parts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join parts that touch or overlap; they are in order."""
+    joined = parts[:1]
+    for begin, end in parts[1:]:
+        if begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((begin, end))
+    return joined

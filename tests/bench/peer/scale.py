@@ -31,8 +31,11 @@ class Scale:
     """Of the blocking socket and of the bare relay beside it."""
     backlog: int = 500_000
     """Two to three seconds of draining at the speed of the faster broker."""
-    filter_backlog: int = 160_000
-    """Of which filters take a part. A multiple of 3,200: batches of 32, numbers from 0 to 99."""
+    filter_backlog: int = 2_000_000
+    """Two to three seconds of looking at messages of which a filter takes one in a hundred.
+
+    A multiple of 3,200: batches of 32, numbers from 0 to 99.
+    """
     log_bytes: int = 1024 * MIB
     calm_s: float = 2.0
     """Of paced sends before and after a slave is lost and back."""

@@ -383,6 +383,67 @@ def test_what_earlier_queues_gave_is_answered_when_a_later_one_takes_no_checkpoi
     assert sorted(bodies_of(first) + bodies_of(side.pop())) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.parametrize("order", ["true", "false"])
+def test_a_pop_of_messages_on_disk_is_answered_once_they_were_read(order: str) -> None:
+    side = PopSide(queues=1)
+    side.put("a")
+    side.store.on_disk[TOPIC, 0] = 2
+    assert side.ask_pop(order=order) is None
+    assert (side.read(), side.answers()) == (1, [])
+    assert side.read() == 1
+    (answer,) = side.answers()
+    assert bodies_of(popped(answer)) == ["a"]
+    assert side.read() == 0
+
+
+def test_a_pop_gives_what_is_in_memory_and_waits_for_no_disk() -> None:
+    side = PopSide(queues=4)
+    for queue_id in range(4):
+        side.put(str(queue_id), queue_id)
+    side.store.on_disk = {(TOPIC, queue_id): 1 for queue_id in range(3)}
+    found = []
+    for _ in range(10):
+        answer = side.ask_pop()
+        if answer is None:
+            assert side.read() == 1
+            (answer,) = side.answers()
+        found += bodies_of(popped(answer))
+    assert sorted(found) == ["0", "1", "2", "3"]
+
+
+def test_a_pop_that_waits_too_long_for_the_disk_is_told_that_there_is_nothing() -> None:
+    side = PopSide(queues=1)
+    side.put("a")
+    side.store.on_disk[TOPIC, 0] = 99
+    assert side.ask_pop(pollTime=15_000) is None
+    side.wait(14_999)
+    assert side.answers() == []
+    side.wait(1)
+    (answer,) = side.answers()
+    assert answer.code == ResponseCode.POLLING_TIMEOUT
+
+
+def test_a_pop_gets_on_although_memory_keeps_nothing() -> None:
+    side = PopSide(queues=1)
+    side.put("a")
+    side.store.on_disk[TOPIC, 0] = 99
+    assert side.ask_pop() is None
+    while side.read():
+        pass
+    (answer,) = side.answers()
+    assert bodies_of(popped(answer)) == ["a"]
+
+
+def test_a_pop_that_finds_no_room_to_wait_for_the_disk_is_told_so() -> None:
+    side = PopSide(queues=1)
+    side.put("a")
+    side.store.on_disk[TOPIC, 0] = 1
+    side.core.cold_reads._parked_max = 0
+    answer = side.ask_pop(pollTime=15_000)
+    assert answer is not None
+    assert answer.code == ResponseCode.POLLING_FULL
+
+
 def v2_side(store: MemoryStore | None = None) -> PopSide:
     config = attrs.evolve(BrokerConfig(), broker_ip1="127.0.0.1", enable_retry_topic_v2=True)
     return PopSide(config, store=store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from support.handlers.sending import WALL_MS, ProduceSide, at
@@ -14,6 +15,9 @@ from trioha.wire.names import TIMER_TOPIC
 
 COUNT = 10_000_000
 SPREAD_MS = 86_400_000
+MEMORY_BYTES_MAX = 20 << 20
+"""At the peak, while the first window is made: heap, refill and the sample of its middle."""
+BUDGET = 256
 
 
 def test_memory_holds_a_window_of_ten_million(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,8 +29,12 @@ def test_memory_holds_a_window_of_ten_million(monkeypatch: pytest.MonkeyPatch) -
     times = [WALL_MS + 1 + number * 7919 % SPREAD_MS for number in range(PIECE)]
     piece = b"".join(struct.pack(">qiq", phy_offset, size, time) for time in times) * 2
 
+    looked_at = 0
+
     def entries(topic: str, queue_id: int, offset: int, count_max: int) -> memoryview:
+        nonlocal looked_at
         begin, count = offset % PIECE, min(count_max, COUNT - offset)
+        looked_at += count
         return memoryview(piece)[begin * 20 : (begin + max(0, count)) * 20]
 
     def ends(topic: str, queue_id: int) -> int:
@@ -39,9 +47,19 @@ def test_memory_holds_a_window_of_ten_million(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         store, "consume_queue_entry", lambda topic, queue_id, offset: (phy_offset, size, 0)
     )
+    tracemalloc.start()
     timers.load()
+    turns = [looked_at]
     while not timers.is_loaded:
-        timers.run_due(at(0), 256)
+        looked_at = 0
+        timers.run_due(at(0), BUDGET)
+        turns.append(looked_at)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes <= MEMORY_BYTES_MAX
+    # A turn is a piece of the queue, 3 ms, and no more.
+    assert max(turns[:-1]) <= PIECE
+    assert len(turns) >= COUNT // PIECE
     assert timers.pending_count == COUNT
     window = timers._window
     assert len(window) <= 2 * CAPACITY
@@ -50,6 +68,10 @@ def test_memory_holds_a_window_of_ten_million(monkeypatch: pytest.MonkeyPatch) -
     within = sum(time <= due_of(window.limit) for time in times) * (COUNT // PIECE)
     assert abs(within - len(window)) <= COUNT // PIECE
     last_ms = sorted(times)[2]
+    looked_at = 0
+    timers.run_due(at(last_ms - WALL_MS), BUDGET)
+    assert len(delivered(side)) == BUDGET
+    assert looked_at <= 2 * PIECE
     timers.run_due(at(last_ms - WALL_MS), 1_000)
     rest = sum(time <= last_ms for time in times[: COUNT % PIECE])
     assert len(delivered(side)) == 3 * (COUNT // PIECE) + rest

@@ -139,3 +139,17 @@ def test_everything_comes_once_and_in_order(
         refill.take(entries_of(codes), 0)
         refill.finish(window)
     assert window.next_key is None
+
+
+@given(st.lists(st.integers(0, 50), max_size=80), st.integers(0, 50), st.integers(1, 100))
+def test_keys_until_a_time_are_found_without_a_look_at_the_others(
+    times: list[int], until: int, count: int
+) -> None:
+    window = TimerWindow()
+    keys = [key_of(BASE_MS + due_ms, offset) for offset, due_ms in enumerate(times)]
+    for key in keys:
+        window.add(key)
+    found = window.until(key_of(BASE_MS + until, 0), count)
+    wanted = {key for key in keys if key <= key_of(BASE_MS + until, 0)}
+    assert len(found) == len(set(found)) == min(count, len(wanted))
+    assert set(found) <= wanted

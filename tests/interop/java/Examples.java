@@ -37,8 +37,7 @@ final class Examples {
     private static final long PATIENCE_S = 30;
     private static final Set<String> NAMED_BY_CHANCE = Set.of(
         "UNIQ_KEY", "CORRELATION_ID", "REPLY_TO_CLIENT", "ARRIVE_TIME", "PUSH_REPLY_TIME",
-        "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET",
-        "MSG_REGION", "TRACE_ON");
+        "CONSUME_START_TIME", "MIN_OFFSET", "MAX_OFFSET");
 
     public static void main(String[] arguments) {
         System.setOut(System.err);

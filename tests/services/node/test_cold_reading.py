@@ -10,6 +10,7 @@ from support.handlers.sending import FakeChannel
 
 from trioha.broker.cold_reads import ColdPull, ColdReads
 from trioha.config import BrokerConfig
+from trioha.remoting.channel import Instant
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import simulate_host
 from trioha.services.node.cold_reading import ColdReading
@@ -18,6 +19,10 @@ from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
 LIMITED = BrokerConfig(cg_cold_read_threshold=100_000)
+
+
+def no_answer(pull: ColdPull, instant: Instant) -> None:
+    """These pulls are taken by hand."""
 
 
 class Rig:
@@ -34,7 +39,7 @@ class Rig:
     def ask(self, size: int) -> None:
         found = GetResult(GetStatus.NOT_IN_MEMORY, 0, 0, 9, on_disk=[self.block(size)])
         request = RemotingCommand(RequestCode.PULL_MESSAGE)
-        pull = ColdPull(FakeChannel(), request, "g", "T", 0, found, 1 << 40, 0, 1)
+        pull = ColdPull(FakeChannel(), request, "g", "T", 0, found, 1 << 40, 0, 1, no_answer)
         assert self.reads.hold(pull)
         self.wanted += 1
         self.reading.has_new()
@@ -71,6 +76,20 @@ async def test_pulls_are_read_when_they_come_and_no_faster_than_the_limit(
     assert times == [0.0, 0.0, 0.2, 0.4, 0.6, 0.8]
 
 
+async def test_what_is_due_soon_is_read_and_answers_nobody(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    rig = Rig()
+    async with trio.open_nursery() as nursery:
+        rig.reading.begin(nursery)
+        rig.reading.read_soon([])
+        assert not nursery.child_tasks
+        rig.reading.read_soon([DiskBlock(pipe, 0, 1, 1)])
+        with trio.fail_after(10):
+            os.close(await trio.to_thread.run_sync(os.open, pipe, os.O_WRONLY))
+    assert rig.read_s == []
+
+
 async def test_a_file_is_read_in_a_thread_while_the_loop_goes_on(tmp_path: Path) -> None:
     """A named pipe in place of the file: it is open only once the loop has opened its other end."""
     pipe = tmp_path / "pipe"
@@ -81,7 +100,9 @@ async def test_a_file_is_read_in_a_thread_while_the_loop_goes_on(tmp_path: Path)
         rig.ask(1)
         found = GetResult(GetStatus.NOT_IN_MEMORY, 0, 0, 9, on_disk=[DiskBlock(pipe, 0, 1, 1)])
         request = RemotingCommand(RequestCode.PULL_MESSAGE)
-        assert rig.reads.hold(ColdPull(FakeChannel(), request, "h", "T", 0, found, 1 << 40, 0, 1))
+        assert rig.reads.hold(
+            ColdPull(FakeChannel(), request, "h", "T", 0, found, 1 << 40, 0, 1, no_answer)
+        )
         rig.wanted += 1
         rig.reading.has_new()
         with trio.fail_after(10):

@@ -59,9 +59,12 @@ _BLANKS = (" ", " ", " ", " ", "  ", "\t", "\n", " /* c **/ ", " -- c\r\n", "\f"
 _DEPTH_MAX = 4
 
 
-def drawn_expression(rng: random.Random) -> str:
-    """Mostly one that the grammar allows; the rules of types may still refuse it."""
-    words = _condition(rng, 0)
+def drawn_expression(rng: random.Random, *, has_parts: bool = False) -> str:
+    """Mostly one that the grammar allows; the rules of types may still refuse it.
+
+    `has_parts`: with CONTAINS and its like, of RocketMQ 5.
+    """
+    words = _condition(rng, 0, has_parts)
     while rng.random() < 0.06:
         words.insert(rng.randrange(len(words) + 1), rng.choice(SCRAPS))
     while len(words) > 1 and rng.random() < 0.03:
@@ -77,48 +80,57 @@ def drawn_properties(rng: random.Random) -> dict[str, str]:
     return {name: text for name, text in drawn if text and rng.random() < 0.8}
 
 
-def _condition(rng: random.Random, depth: int) -> list[str]:
+def _condition(rng: random.Random, depth: int, has_parts: bool) -> list[str]:
     draw = rng.random()
     if depth >= _DEPTH_MAX or draw < 0.6:
-        return _comparison(rng, depth)
+        return _comparison(rng, depth, has_parts)
     if draw < 0.85:
-        words = _condition(rng, depth + 1)
+        words = _condition(rng, depth + 1, has_parts)
         for _ in range(rng.randint(1, 3)):
-            words += [_case(rng, rng.choice(("AND", "OR"))), *_condition(rng, depth + 1)]
+            words += [_case(rng, rng.choice(("AND", "OR"))), *_condition(rng, depth + 1, has_parts)]
         return words
     if draw < 0.93:
-        return [_case(rng, "NOT"), "(", *_condition(rng, depth + 1), ")"]
-    return ["(", *_condition(rng, depth + 1), ")"]
+        return [_case(rng, "NOT"), "(", *_condition(rng, depth + 1, has_parts), ")"]
+    return ["(", *_condition(rng, depth + 1, has_parts), ")"]
 
 
-def _comparison(rng: random.Random, depth: int) -> list[str]:
-    left = _operand(rng, depth)
-    draw = rng.randrange(10)
+def _comparison(rng: random.Random, depth: int, has_parts: bool) -> list[str]:
+    left = _operand(rng, depth, has_parts)
+    draw = rng.randrange(12 if has_parts else 10)
     negated = [_case(rng, "NOT")] if rng.random() < 0.4 else []
     if draw < 3:
-        return [*left, rng.choice(("=", "<>")), *_operand(rng, depth)]
+        return [*left, rng.choice(("=", "<>")), *_operand(rng, depth, has_parts)]
     if draw < 6:
-        return [*left, rng.choice(("<", "<=", ">", ">=")), *_number(rng, depth)]
+        return [*left, rng.choice(("<", "<=", ">", ">=")), *_number(rng, depth, has_parts)]
     if draw == 6:
-        words = [*negated, "BETWEEN", *_number(rng, depth), "AND", *_number(rng, depth)]
+        words = [
+            *negated,
+            "BETWEEN",
+            *_number(rng, depth, has_parts),
+            "AND",
+            *_number(rng, depth, has_parts),
+        ]
         return [*left, *(_case(rng, word) for word in words)]
     if draw == 7:
         elements = ", ".join(f"'{rng.choice(TEXTS)}'" for _ in range(rng.choice((1, 2, 4, 5, 6))))
         return [*left, *negated, _case(rng, "IN"), "(", elements, ")"]
     if draw == 8:
         return [*left, "IS", *negated, _case(rng, "NULL")]
+    if draw > 9:
+        word = rng.choice(("CONTAINS", "STARTSWITH", "ENDSWITH"))
+        return [*left, *negated, _case(rng, word), f"'{rng.choice(TEXTS)}'"]
     return left
 
 
-def _number(rng: random.Random, depth: int) -> list[str]:
+def _number(rng: random.Random, depth: int, has_parts: bool) -> list[str]:
     """An operand for < and the like, more often than not."""
     draw = rng.random()
     if draw < 0.5:
         return [*rng.choice(((), (), ("-",), ("+",), ("-", "-"))), rng.choice(NUMBERS)]
-    return [rng.choice(NAMES)] if draw < 0.9 else _operand(rng, depth)
+    return [rng.choice(NAMES)] if draw < 0.9 else _operand(rng, depth, has_parts)
 
 
-def _operand(rng: random.Random, depth: int) -> list[str]:
+def _operand(rng: random.Random, depth: int, has_parts: bool) -> list[str]:
     draw = rng.random()
     if draw < 0.5:
         return [rng.choice(NAMES)]
@@ -129,8 +141,12 @@ def _operand(rng: random.Random, depth: int) -> list[str]:
     if draw < 0.86:
         return [_case(rng, rng.choice(("TRUE", "FALSE", "NULL")))]
     if draw < 0.93:
-        return [rng.choice(("-", "+", "NOT")), *_operand(rng, depth)]
-    return ["(", *_condition(rng, depth + 1), ")"] if depth < _DEPTH_MAX else [rng.choice(NAMES)]
+        return [rng.choice(("-", "+", "NOT")), *_operand(rng, depth, has_parts)]
+    return (
+        ["(", *_condition(rng, depth + 1, has_parts), ")"]
+        if depth < _DEPTH_MAX
+        else [rng.choice(NAMES)]
+    )
 
 
 def _case(rng: random.Random, word: str) -> str:

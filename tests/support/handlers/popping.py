@@ -185,6 +185,13 @@ class PopSide:
         self.now_ms = until_ms
         self.core.expire_pulls(at(self.now_ms))
 
+    def read(self) -> int:
+        """Read what waits for the disk; return how many pops that were."""
+        reads = self.core.cold_reads.take(self.now_ms, 0)
+        self.core.cold_reads.were_read(reads)
+        self.core.after_batch(at(self.now_ms))
+        return len(reads)
+
     def make_safe(self) -> None:
         """Bring the log to disk, and tell so."""
         self.core.on_flushed(self.store.flush())

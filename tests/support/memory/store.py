@@ -9,8 +9,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 
 from trioha.store.interface import (
+    DiskBlock,
     DispatchListener,
     GetResult,
     GetStatus,
@@ -80,6 +82,8 @@ class MemoryStore:
         self.entries: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
         self.queue_minimum: dict[tuple[str, int], int] = {}
         self.in_memory_from = 0
+        self.on_disk: dict[tuple[str, int], int] = {}
+        """Looks at a queue until it is in memory."""
         self._next_index: dict[tuple[str, int], int] = {}
         self._undispatched: list[tuple[PutMessage, PutResult]] = []
         self._flushed = base
@@ -201,6 +205,11 @@ class MemoryStore:
             return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, minimum, maximum)
         if offset > maximum:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, maximum, minimum, maximum)
+        looks = self.on_disk.get((topic, queue_id), 0)
+        if in_memory_only and looks:
+            self.on_disk[topic, queue_id] = looks - 1
+            block = DiskBlock(Path("log"), queue_id << 20, 4096, 4096)
+            return GetResult(GetStatus.NOT_IN_MEMORY, offset, minimum, maximum, on_disk=[block])
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, minimum, maximum)
         entries = self.entries[topic, queue_id]
         scan_end = min(maximum, offset + _PULL_SCAN_MAX)
@@ -222,6 +231,9 @@ class MemoryStore:
     def look_message(self, phy_offset: int) -> memoryview | None:
         record = self.records.get(phy_offset)
         return None if record is None else memoryview(record)
+
+    def blocks_on_disk(self, places: list[tuple[int, int]]) -> list[DiskBlock]:
+        return [DiskBlock(Path("log"), begin, size, size) for begin, size in places]
 
     def query_message(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int

@@ -42,6 +42,8 @@ class FoundMessages:
     """Messages from `next_offset` to the end."""
     is_unfinished: bool = False
     """The store stopped before the end, with nothing found yet."""
+    on_disk: GetResult | None = None
+    """Part of the queue or log that has to be read from disk first."""
 
 
 @attrs.define(eq=False)
@@ -63,6 +65,7 @@ class QueueReader:
         count_max: int,
         init_mode: int,
         message_filter: MessageFilter | None,
+        in_memory_only: bool,
         instant: Instant,
     ) -> FoundMessages:
         """Find messages at the group's cursor; it moves over what the filter does not take.
@@ -74,10 +77,14 @@ class QueueReader:
         cursor = self._service.cursor(key, begin, instant)
         for _ in range(_ROUNDS_MAX):
             offset = cursor.next_offset
-            result = self._store.get_message(topic, queue_id, offset, count_max, message_filter)
+            result = self._store.get_message(
+                topic, queue_id, offset, count_max, message_filter, in_memory_only
+            )
             next_offset = self._next(key, result, offset)
             if result.status is GetStatus.FOUND:
                 return _found(key, result)
+            if result.status is GetStatus.NOT_IN_MEMORY:
+                return FoundMessages(key, on_disk=result)
             if next_offset == offset:
                 break
             self._service.pass_over(key, next_offset)
@@ -90,7 +97,7 @@ class QueueReader:
         count_max: int,
         init_mode: int,
         message_filter: MessageFilter | None,
-        instant: Instant,
+        in_memory_only: bool,
     ) -> FoundMessages:
         """Find messages at the group's offset; it moves over what the filter does not take.
 
@@ -102,11 +109,13 @@ class QueueReader:
             self._offsets.commit(key.group, key.topic, key.queue_id, offset)
         for _ in range(_ROUNDS_MAX):
             result = self._store.get_message(
-                key.topic, key.queue_id, offset, count_max, message_filter
+                key.topic, key.queue_id, offset, count_max, message_filter, in_memory_only
             )
             next_offset = self._next(key, result, offset)
             if result.status is GetStatus.FOUND:
                 return _found(key, result)
+            if result.status is GetStatus.NOT_IN_MEMORY:
+                return FoundMessages(key, on_disk=result)
             if next_offset == offset:
                 break
             offset = next_offset

@@ -6,16 +6,22 @@ do with a wrong invisible time or a handle that it does not know is told to the 
 
 One pop of five looks into the retry topic first, the others look there last, as in RocketMQ: a
 retry topic that is full does not keep new messages away, nor the reverse.
+
+A pop whose first messages are on disk only waits in `cold` until a thread has read them. Of several
+queues it gives what is in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import attrs
 
+from trioha.broker.cold_reads import LOOKS_MAX, ColdPull, ColdReads
 from trioha.broker.filter import header_filter
+from trioha.broker.parking import ParkedRequest
 from trioha.broker.pop.answer import NEVER, PopAnswer
 from trioha.broker.pop.handles import (
     ORDER_REVIVE_QUEUE,
@@ -26,10 +32,10 @@ from trioha.broker.pop.handles import (
 from trioha.broker.pop.hold import ParkedPop, PopHold
 from trioha.broker.pop.in_flight import MESSAGES_MAX
 from trioha.broker.pop.order import OrderBatch
-from trioha.broker.pop.queue_reader import QueueReader
+from trioha.broker.pop.queue_reader import FoundMessages, QueueReader
 from trioha.broker.pop.resources import PopResources, check_invisible, invalid
 from trioha.broker.pop.service import PopService
-from trioha.broker.pull import SUSPEND_MS_MAX, Confirm, certain
+from trioha.broker.pull import DISK_PATIENCE_MS, SUSPEND_MS_MAX, Confirm, certain
 from trioha.broker.put_message import PutPipeline
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError, RemoteProtocolError
@@ -80,7 +86,7 @@ class _Pop:
 
 
 class PopProcessor:
-    """Answers pops, or parks them in `hold`."""
+    """Answers pops, or parks them in `hold`, or in `cold` if they have to wait for the disk."""
 
     def __init__(
         self,
@@ -90,11 +96,13 @@ class PopProcessor:
         reader: QueueReader,
         service: PopService,
         hold: PopHold,
+        cold: ColdReads,
         confirm: Confirm = certain,
     ) -> None:
         """`confirm` calls back with True once it is certain that no other broker is master."""
         self.config = config
         self.hold = hold
+        self.cold = cold
         self.must_confirm = False
         """Another broker may be the master without this one's knowledge."""
         self._confirm = confirm
@@ -129,16 +137,8 @@ class PopProcessor:
         """Look again for every parked request that a message or its time made due."""
         self.hold.expire(instant.now_ms)
         for parked in self.hold.take_due():
-            request = parked.request
             run = self._notify if parked.is_notification else self._pop
-            try:
-                response = run(parked.channel, request, instant, parked.until_ms)
-            except CommandError as error:
-                response = request.response(error.code, error.remark)
-            except RemoteProtocolError as error:
-                response = request.response(ResponseCode.SYSTEM_ERROR, str(error))
-            if response is not None:
-                parked.channel.send_nowait(response)
+            _run_again(partial(run, until_ms=parked.until_ms), parked, instant)
 
     def peek(self, channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
         """Show what a pop would take; nothing changes.
@@ -179,8 +179,12 @@ class PopProcessor:
         request: RemotingCommand,
         instant: Instant,
         until_ms: int | None,
+        waited: ColdPull | None = None,
     ) -> RemotingCommand | None:
-        """`until_ms`: deadline of a request that was parked; None: it has just come."""
+        """`until_ms`: deadline of a request that was parked; None: it has just come.
+
+        `waited` is the wait for the disk that this pop has behind it.
+        """
         if self._pipeline.role is BrokerRole.SLAVE:
             return self._nothing(request, PopAnswer(), ResponseCode.POLLING_TIMEOUT)
         if until_ms is None and _is_late(request, instant):
@@ -195,6 +199,9 @@ class PopProcessor:
             )
         answer = PopAnswer(pop_time=instant.wall_ms)
         take = self._take_ordered if pop.is_ordered else self._take
+        in_memory_only = self.config.cold_data_flow_control_enable and (
+            waited is None or waited.looks < LOOKS_MAX
+        )
         queues = self._resources.queues(
             pop.topic, pop.group, pop.queue_id, is_ordered=pop.is_ordered
         )
@@ -204,17 +211,58 @@ class PopProcessor:
                     answer.rest += self._reader.rest(name, pop.group, queue_id, pop.init_mode)
             else:
                 try:
-                    take(pop, name, queue_id, answer, instant)
+                    found = take(pop, name, queue_id, answer, in_memory_only, instant)
                 except CommandError:
                     if not answer.count:
                         raise
                     break  # what was taken is invisible: the client gets it
+                if found is not None and found.on_disk is not None and not answer.count:
+                    if self._wait_for_disk(channel, request, instant, found, until_ms, waited):
+                        return None
+                    is_late = waited is not None and not waited.is_read
+                    code = ResponseCode.POLLING_TIMEOUT if is_late else ResponseCode.POLLING_FULL
+                    return self._nothing(request, answer, code)
         if answer.count:
             revive = ORDER_REVIVE_QUEUE if pop.is_ordered else 0
             fields = answer.fields(pop.invisible_ms, revive)
             response = request.response(0, "FOUND", fields, answer.buffers)
             return self._when_certain(channel, request, response, answer.size)
         return self._park(channel, request, instant, pop, answer, until_ms)
+
+    def _wait_for_disk(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        found: FoundMessages,
+        until_ms: int | None,
+        waited: ColdPull | None,
+    ) -> bool:
+        if request.is_oneway or (waited is not None and not waited.is_read):
+            return False
+        if until_ms is None:
+            until_ms = _until_ms(request, instant)
+        deadline_ms = max(until_ms, instant.now_ms + DISK_PATIENCE_MS)
+
+        def again(cold: ColdPull, instant: Instant) -> None:
+            _run_again(partial(self._pop, until_ms=until_ms, waited=cold), cold, instant)
+
+        key, result = found.key, found.on_disk
+        assert result is not None, key
+        return self.cold.hold(
+            ColdPull(
+                channel,
+                request,
+                key.group,
+                key.topic,
+                key.queue_id,
+                result,
+                deadline_ms if waited is None else waited.deadline_ms,
+                request.detach(_KEPT_FIELDS),
+                1 if waited is None else waited.looks + 1,
+                again,
+            )
+        )
 
     def _when_certain(
         self, channel: Channel, request: RemotingCommand, response: RemotingCommand, size: int
@@ -249,8 +297,14 @@ class PopProcessor:
         return None
 
     def _take(
-        self, pop: _Pop, topic: str, queue_id: int, answer: PopAnswer, instant: Instant
-    ) -> None:
+        self,
+        pop: _Pop,
+        topic: str,
+        queue_id: int,
+        answer: PopAnswer,
+        in_memory_only: bool,
+        instant: Instant,
+    ) -> FoundMessages:
         """Pop from one queue."""
         found = self._reader.read(
             topic,
@@ -259,6 +313,7 @@ class PopProcessor:
             pop.count_max - answer.count,
             pop.init_mode,
             pop.message_filter,
+            in_memory_only,
             instant,
         )
         answer.rest += found.rest
@@ -268,14 +323,21 @@ class PopProcessor:
             ):
                 # The same messages in the same millisecond: an operator has moved the group back.
                 answer.wake_ms = instant.wall_ms + 1
-                return
+                return found
             answer.add(found)
         elif found.is_unfinished:
             answer.wake_ms = instant.wall_ms
+        return found
 
     def _take_ordered(
-        self, pop: _Pop, topic: str, queue_id: int, answer: PopAnswer, instant: Instant
-    ) -> None:
+        self,
+        pop: _Pop,
+        topic: str,
+        queue_id: int,
+        answer: PopAnswer,
+        in_memory_only: bool,
+        instant: Instant,
+    ) -> FoundMessages | None:
         """Pop from one ordered queue, unless its batch blocks it."""
         key = self._reader.key(topic, pop.group, queue_id)
         batch = self._service.order_of(key)
@@ -283,9 +345,9 @@ class PopProcessor:
             free_ms = batch.blocked_until_ms(instant.wall_ms, pop.attempt_id)
             if free_ms is not None:
                 answer.wake_ms = min(answer.wake_ms, free_ms)
-                return
+                return None
         found = self._reader.read_ordered(
-            key, pop.count_max - answer.count, pop.init_mode, pop.message_filter, instant
+            key, pop.count_max - answer.count, pop.init_mode, pop.message_filter, in_memory_only
         )
         answer.rest += found.rest
         if found.offsets:
@@ -300,6 +362,7 @@ class PopProcessor:
             answer.order_counts.append(queue_count_info(topic, queue_id, taken.least_times))
         elif found.is_unfinished:
             answer.wake_ms = instant.wall_ms
+        return found
 
     def _park(
         self,
@@ -341,8 +404,7 @@ class PopProcessor:
         is_notification: bool = False,
     ) -> RemotingCommand | None:
         if until_ms is None:
-            poll_ms = min(max(request.ext_int("pollTime", 0), 0), SUSPEND_MS_MAX)
-            until_ms = instant.now_ms + poll_ms
+            until_ms = _until_ms(request, instant)
         if until_ms <= instant.now_ms or request.is_oneway:
             return nothing(ResponseCode.POLLING_TIMEOUT)
         size = request.detach(_KEPT_FIELDS)
@@ -462,6 +524,28 @@ def _is_late(request: RemotingCommand, instant: Instant) -> bool:
     if born_ms <= 0:
         return False
     return instant.wall_ms - born_ms - request.ext_int("pollTime", 0) > _LATE_MS
+
+
+def _until_ms(request: RemotingCommand, instant: Instant) -> int:
+    """Return when a request that has just come is to be answered at the latest."""
+    return instant.now_ms + min(max(request.ext_int("pollTime", 0), 0), SUSPEND_MS_MAX)
+
+
+def _run_again(
+    run: Callable[[Channel, RemotingCommand, Instant], RemotingCommand | None],
+    parked: ParkedRequest,
+    instant: Instant,
+) -> None:
+    """Handle a request once more, and send the answer if there is one."""
+    request = parked.request
+    try:
+        response = run(parked.channel, request, instant)
+    except CommandError as error:
+        response = request.response(error.code, error.remark)
+    except RemoteProtocolError as error:
+        response = request.response(ResponseCode.SYSTEM_ERROR, str(error))
+    if response is not None:
+        parked.channel.send_nowait(response)
 
 
 def _word(value: bool) -> str:

@@ -111,6 +111,18 @@ def is_in(inner: Evaluate, elements: frozenset[str], is_not: bool) -> Predicate:
     return evaluate
 
 
+def has_part(
+    inner: Evaluate, holds: Callable[[str, str], bool], part: str, is_not: bool
+) -> Predicate:
+    """CONTAINS and its like. With NOT, too, it is FALSE for an empty part, and for no string."""
+
+    def evaluate(properties: Properties) -> bool:
+        value = inner(properties)
+        return isinstance(value, str) and part != "" and holds(value, part) is not is_not
+
+    return evaluate
+
+
 def equal(left: Typed, right: Typed) -> Predicate:
     """Equality. Two nulls are equal; a null on the right alone makes it FALSE, on the left null."""
     left_value, right_value = left.evaluate, right.evaluate

@@ -3,8 +3,9 @@
 Theory of operation. Grammar and type rules are those of RocketMQ's filter module
 (SelectorParser.jj, ComparisonExpression.java 4.9.7), oddities included: `NOT` binds closer than any
 comparison, IN takes strings only, a property that stands alone is FALSE when it is there, and `0.0`
-is no number. Logic has three values. A comparison that Java answers with an exception, of 'abc'
-with 5 for instance, raises `SqlEvaluationError`, and no operator around it can make up for that.
+is no number. CONTAINS, STARTSWITH and ENDSWITH are those of 5.3.3. Logic has three values. A
+comparison that Java answers with an exception, of 'abc' with 5 for instance, raises
+`SqlEvaluationError`, and no operator around it can make up for that.
 
 Limits: `EXPRESSION_CHARS_MAX`, `DEPTH_MAX`, `OPERATIONS_MAX`. AND and OR hold their operands in one
 row, so that neither the parser nor an evaluation recurses over a long chain.
@@ -35,6 +36,7 @@ from trioha.broker.sql.conditions import (
     compare_by_type,
     constant,
     equal,
+    has_part,
     is_in,
     is_null,
     negated,
@@ -195,8 +197,14 @@ class _Parser:
                 left = self._between(left, is_not)
             elif tokens.take("IN"):
                 left = self._in(left, is_not)
+            elif word := tokens.take_part_operator():
+                part = _unquoted(tokens.expect("string", f"a string for {word}"))
+                left = self._made(has_part(left.evaluate, _PARTS[word], part, is_not), [left])
             elif is_not:
-                raise tokens.error(f"expected BETWEEN or IN behind NOT, found {tokens.shown}")
+                raise tokens.error(
+                    "expected BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH behind NOT, "
+                    f"found {tokens.shown}"
+                )
             else:
                 return left
 
@@ -348,6 +356,11 @@ _ORDERS: Mapping[str, Holds] = {
     ">=": operator.ge,
     "<": operator.lt,
     "<=": operator.le,
+}
+_PARTS: Mapping[str, Callable[[str, str], bool]] = {
+    "CONTAINS": operator.contains,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
 }
 
 

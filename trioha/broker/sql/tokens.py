@@ -16,6 +16,9 @@ _TOKEN = re.compile(
 )
 _LINE_COMMENT = re.compile(r"--[^\n\r]*(?:\r\n|\n|\r)")
 _KEYWORDS = frozenset(["NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"])
+_PART_OPERATORS = frozenset(["CONTAINS", "STARTSWITH", "ENDSWITH"])
+"""Words of RocketMQ 5 (apache/rocketmq 6863). A property may have such a name, as in 4.9: they are
+operators only where an operator can stand."""
 END = "the end"
 
 
@@ -73,6 +76,14 @@ class Tokens:
             return False
         self.advance()
         return True
+
+    def take_part_operator(self) -> str:
+        """Go on if the token is CONTAINS or its like; return it in capitals, else nothing."""
+        word = self.image.upper() if self.kind == "word" else ""
+        if word not in _PART_OPERATORS:
+            return ""
+        self.advance()
+        return word
 
     def expect(self, kind: str, what: str = "") -> str:
         if self.kind != kind:

@@ -119,6 +119,15 @@ class Timers:
                 found.append((due_of(key), offset_of(key), record))
         return found
 
+    def soon(self, until_ms: int, count: int) -> list[tuple[int, int]]:
+        """Return offsets in the log and sizes of some messages that are due until then."""
+        found = []
+        for key in self._window.until(key_of(until_ms + 1, 0) - 1, count):
+            entry = self._store.consume_queue_entry(TIMER_TOPIC, 0, offset_of(key))
+            if entry is not None and offset_of(key) >= self.begin:
+                found.append(entry[:2])
+        return found
+
     # Taking over.
 
     def adopt(self, checkpoint: TimerCheckpoint) -> None:

@@ -187,6 +187,18 @@ class TimerWindow:
         """Return the smallest keys, in order."""
         return nsmallest(count, self._heap)
 
+    def until(self, key_max: int, count: int) -> list[int]:
+        """Return some `count` of the keys up to `key_max`, in no order: looks at no others."""
+        heap = self._heap
+        found: list[int] = []
+        places = [0]
+        while places and len(found) < count:
+            place = places.pop()
+            if place < len(heap) and heap[place] <= key_max:
+                found.append(heap[place])
+                places += (2 * place + 1, 2 * place + 2)
+        return found
+
     def extend(self, keys: list[int], limit: int | None) -> None:
         """Take in the keys that follow the old limit, up to the new one."""
         self._heap += keys

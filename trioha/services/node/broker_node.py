@@ -204,9 +204,7 @@ class BrokerNode:
         self.client_expiry = Alarm(
             clock, core.next_client_deadline_ms, self.in_batch(core.expire_clients)
         )
-        self.schedule_message = Alarm(
-            clock, self._next_delivery_ms, self.in_batch(core.deliveries.run_due)
-        )
+        self.schedule_message = Alarm(clock, self._next_delivery_ms, self.in_batch(self._deliver))
 
     @property
     def role(self) -> BrokerRole:
@@ -421,6 +419,9 @@ class BrokerNode:
     def _on_metadata_synced(self, position: int) -> None:
         with self.outboxes.batch():
             self.core.metadata_waits.on_synced(position)
+
+    def _deliver(self, instant: Instant) -> None:
+        self.cold_reads.read_soon(self.core.deliveries.run_due(instant))
 
     def _next_delivery_ms(self) -> int | None:
         wall_ms = self.clock.wall_ms()

@@ -1,6 +1,6 @@
-"""The one task, and the one thread, that reads from disk what pulls wait for.
+"""The one thread that reads from disk: for pulls that wait, and for deliveries that are due soon.
 
-The task is there while pulls wait: most brokers are never asked for old messages. While one batch
+A task is there while pulls wait: most brokers are never asked for old messages. While one batch
 is read more pulls come, and the next batch takes them all: a slow disk makes batches larger, not
 the loop slower. `broker.cold_reads` decides what is read and when.
 """
@@ -15,6 +15,7 @@ import trio
 from trioha.broker.cold_reads import ColdReads
 from trioha.services.loop.clock import Clock, wake_time_s
 from trioha.services.loop.host import run_blocking
+from trioha.store.interface import DiskBlock
 from trioha.store.page_cache import bring
 
 
@@ -49,6 +50,14 @@ class ColdReading:
             self._is_reading = True
             self._nursery.start_soon(self._read, name="cold_reads")
 
+    def read_soon(self, blocks: list[DiskBlock]) -> None:
+        """Read what will be asked for soon, and tell nobody."""
+        if blocks and self._nursery is not None:
+            self._nursery.start_soon(self._bring, blocks, name="read_ahead")
+
+    async def _bring(self, blocks: list[DiskBlock]) -> None:
+        await run_blocking(partial(bring, blocks), limiter=self._thread)
+
     async def _read(self) -> None:
         """Read until no pull waits."""
         while True:
@@ -57,7 +66,7 @@ class ColdReading:
             pulls = self._reads.take(now_ms, self._log_end())
             if pulls:
                 blocks = [block for pull in pulls for block in pull.blocks]
-                await run_blocking(partial(bring, blocks), limiter=self._thread)
+                await self._bring(blocks)
                 self._reads.were_read(pulls)
                 self._on_read()
                 continue

@@ -27,6 +27,7 @@ MS_END = 253_402_300_800_000
 
 Bytes = NDArray[np.uint8]
 _NAME_END, _PAIR_END = 1, 2
+_WORD = 4
 _TYPES = {
     ColumnType.STRING: pa.string(),
     ColumnType.INT: pa.int32(),
@@ -217,25 +218,33 @@ class _Properties:
         return data, rows[is_pair], begins[is_pair], separators[is_pair], ends[is_pair]
 
     @cached_property
-    def _name_sizes(self) -> NDArray[np.uint16]:
-        _, _, begins, separators, _ = self._pairs
-        sizes: NDArray[np.uint16] = (separators - begins).astype(np.uint16)
-        return sizes
+    def _names(self) -> NDArray[np.uint64]:
+        """Of each pair the first four bytes of its name and how long the name is, as one number."""
+        data, _, begins, separators, _ = self._pairs
+        last = len(data) - _WORD
+        if last < 0:
+            return np.empty(0, np.uint64)
+        words = np.ndarray((last + 1,), ">u4", data, strides=(1,))
+        # A name of four has more than its own bytes behind its begin: a separator and a value.
+        firsts = words[np.minimum(begins, last)].astype(np.uint64)
+        return firsts << np.uint64(16) | (separators - begins).astype(np.uint64)
 
     def column(self, name: str) -> pa.Array:
-        """Values of one property; NULL where a record has none."""
+        """Values of one property, whose name has four letters or more; NULL where there is none."""
         data, rows, begins, separators, ends = self._pairs
         wanted = name.encode()
-        found = np.flatnonzero(self._name_sizes == len(wanted))
-        for place, character in enumerate(wanted):
-            if not len(found):
-                break
-            found = found[data[begins[found] + place] == character]
-        is_last = np.append(rows[found][1:] != rows[found][:-1], True)  # the last of a name counts
+        key = int.from_bytes(wanted[:_WORD], "big") << 16 | len(wanted)
+        found = np.flatnonzero(self._names == key)
+        for place in range(_WORD, len(wanted)):
+            found = found[data[begins[found] + place] == wanted[place]]
+        if not len(found):
+            return pa.nulls(self._batch.row_count, pa.string())
+        of = rows[found]
+        is_last = np.append(of[1:] != of[:-1], True)  # the last of a name counts
         if not is_last.all():
-            found = found[is_last]
+            found, of = found[is_last], of[is_last]
         values = _cut(data, separators[found] + 1, ends[found])
-        return _spread(_texts(values), rows[found], self._batch.row_count)
+        return _spread(_texts(values), of, self._batch.row_count)
 
 
 def pieces(

@@ -227,7 +227,10 @@ class _Properties:
         words = np.ndarray((last + 1,), ">u4", data, strides=(1,))
         # A name of four has more than its own bytes behind its begin: a separator and a value.
         firsts = words[np.minimum(begins, last)].astype(np.uint64)
-        return firsts << np.uint64(16) | (separators - begins).astype(np.uint64)
+        names: NDArray[np.uint64] = firsts << np.uint64(16) | (separators - begins).astype(
+            np.uint64
+        )
+        return names
 
     def column(self, name: str) -> pa.Array:
         """Values of one property, whose name has four letters or more; NULL where there is none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -196,8 +197,8 @@ async def target_of(kind: str, root: Path, accounts: bool) -> AsyncIterator[Targ
     secret, acl = root / "secret", root / "plain_acl.yml"
     secret.write_text(f"{SECRET}\n{GONE_SECRET}\n")
     acl.write_text(ACCOUNTS + _ACCOUNT.format(GONE.access_key))
-    more: dict[str, object] = {"acl_enable": True, "acl_file": str(acl)} if accounts else {}
-    settings = {"cluster_secret_file": str(secret), **more}
+    more: dict[str, Any] = {"acl_enable": True, "acl_file": str(acl)} if accounts else {}
+    settings: dict[str, Any] = {"cluster_secret_file": str(secret), **more}
 
     async def forget(target: Target) -> Target:
         async with STRANGERS["expired"].at(target.address) as client:

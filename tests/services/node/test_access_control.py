@@ -478,8 +478,8 @@ async def test_a_record_forged_in_own_messages_is_no_message(tmp_path: Path) -> 
         )
 
         view = RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": forged_at})
-        back = {"offset": forged_at, "group": "g", "delayLevel": 0}
-        for request in (view, RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, {**back})):
+        back: dict[str, ExtValue] = {"offset": forged_at, "group": "g", "delayLevel": 0}
+        for request in (view, RemotingCommand(RequestCode.CONSUMER_SEND_MSG_BACK, back)):
             answer = await ask(broker.address, request, OWNER)
             assert b"for operators" not in answer.body_bytes()
             assert f"can not find message by the offset, {forged_at}" in (answer.remark or "")

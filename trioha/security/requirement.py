@@ -93,6 +93,8 @@ class Requirement:
     changes: bool = False
     """An operator changes something by it. A node that asks for no accounts, and has a cluster
     secret, asks for proof of that."""
+    audited: bool = False
+    """The journal tells who sent it (`trioha.security.audit`)."""
     by_connection: bool = False
     """The handler accepts the request only after a greeting on the same connection, and the
     greeting has its own requirement."""

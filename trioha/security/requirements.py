@@ -40,7 +40,7 @@ class Port(Enum):
 
 
 _ADMIN: Final = Requirement(right=Right.ADMIN, body_bytes=CONTROL_BYTES)
-_CHANGE: Final = attrs.evolve(_ADMIN, changes=True)
+_CHANGE: Final = attrs.evolve(_ADMIN, changes=True, audited=True)
 _NODE: Final = Requirement(right=Right.NODE, body_bytes=LIST_BYTES)
 _ANONYMOUS: Final = Requirement(right=Right.ANONYMOUS, body_bytes=CONTROL_BYTES)
 _SEND: Final = Requirement(right=Right.PRODUCE, body_bytes=MESSAGE_BYTES, topic="topic")
@@ -180,10 +180,10 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.TRIOHA_NODE_STATUS: _ADMIN,
     Code.TRIOHA_TRANSACTIONS: _ADMIN,
     Code.TRIOHA_TIMERS: _ADMIN,
-    Code.HA_RESYNC: _ADMIN,
+    Code.HA_RESYNC: attrs.evolve(_ADMIN, audited=True),
     Code.FAILOVER_AUDIT: _ADMIN,
     Code.TRIOHA_RAFT_STATUS: _ADMIN,
-    Code.TRIOHA_RAFT_ADMIN: _ADMIN,
+    Code.TRIOHA_RAFT_ADMIN: attrs.evolve(_ADMIN, audited=True),
     # Nodes, and operators who fail a set over.
     Code.GET_ALL_TOPIC_CONFIG: _NODE,
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _NODE,

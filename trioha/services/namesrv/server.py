@@ -85,7 +85,7 @@ async def serve_namesrv(
     access = await run_blocking(partial(namesrv_access, config, events))
     handlers = processor.handlers() | introspection.handlers()
     check_declared(Port.NAMESRV, handlers)
-    guard = access.guard or SecretGuard(Port.NAMESRV, processor.proofs)
+    guard = access.guard or SecretGuard(Port.NAMESRV, processor.proofs, events)
     handlers = {code: guard.guarded(code, handler) for code, handler in handlers.items()}
     alarm = Alarm(clock, lambda: processor.next_deadline_ms, processor.on_time)
 

@@ -249,7 +249,7 @@ class BrokerNode:
             self.forwarding,
             self.events,
             confirm,
-            access.guard or SecretGuard(Port.BROKER, self._proofs),
+            access.guard or SecretGuard(Port.BROKER, self._proofs, self.events),
             self.traffic,
             served=() if shares else ACCOUNTS,
         )

@@ -116,7 +116,7 @@ bench-cost *options="":
 bench-tls *options="":
     PYTHONPATH=tests python tests/bench/bench_tls.py {{ options }}
 
-# Java's broker and trioha, both with TLS or signed requests, in turns: `just bench-secured --pairs 9`.
+# Java's broker and trioha, and trioha unprotected, in turns: `just bench-secured --rounds 9`.
 bench-secured *options="":
     PYTHONPATH=tests python tests/bench/bench_secured.py {{ options }}
 

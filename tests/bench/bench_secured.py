@@ -1,104 +1,98 @@
-"""RocketMQ's broker and trioha with the same protection, in turns: TLS, or signed requests.
+"""Protected brokers of both makes, and one of ours without protection, in turns.
 
-    PYTHONPATH=tests python tests/bench/bench_secured.py --pairs 9
+    PYTHONPATH=tests python tests/bench/bench_secured.py --rounds 9
 
-Both makes stand side by side with the same settings, and each run of `trioha bench` goes to one of
-them, in turns. A row has the medians of both, and the median of the pairs' ratios, trioha to Java.
+RocketMQ's broker, ours, and ours unprotected stand side by side. Each run of the stock Java client
+goes to one of them, in turns: 64 threads that send, and the drain of a backlog. A row has the
+medians of the three, and the medians of the rounds' ratios: trioha to Java with the same
+protection, and to trioha without any. The client signs and encrypts the same way for both makes.
+`--quick` shows that it works.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from bench.bench_tls import BACKLOG, LOADS, SIZES, Cluster, Cost, row
-from bench.peer.nodes import SETTINGS, production_broker
-from support.clusters.meeting import BOTH
-from support.clusters.pair import Make
-from support.clusters.secured import ACCOUNTS, OPERATOR
-from support.processes.rig import Processes, running_processes, trioha_broker, trioha_namesrv
-from support.stores.certificates import certificates
+from bench.peer.loads import measure_load
+from bench.peer.nodes import Runtime
+from bench.peer.protection import Protection
+from bench.peer.results import Side
+from bench.peer.rows import CPU, PER_S, Topology, protected_rows
+from bench.peer.scale import QUICK, Scale
+from bench.peer.stage import Stage, open_stage
 
-PROTECTIONS = ("none", "signed requests", "TLS")
-
-
-def start(processes: Processes, make: Make, protection: str) -> Cluster:
-    """A broker of this make and a name server of ours, of which the broker alone is measured."""
-    certificate = certificates()
-    settings: dict[str, object] = dict(SETTINGS)
-    properties: dict[str, str] = {}
-    environment: dict[str, str] = {}
-    tls: Mapping[str, object] = {}
-    if protection == "signed requests":
-        settings["aclEnable"] = True
-        environment = {
-            "TRIOHA_ACCESS_KEY": OPERATOR.access_key,
-            "TRIOHA_SECRET_KEY": OPERATOR.secret_key,
-        }
-        if make == "java":
-            accounts = processes.root / f"java-{make}-0" / "conf" / "plain_acl.yml"
-        else:
-            accounts = processes.root / "plain_acl.yml"
-            settings["aclFile"] = accounts
-        accounts.parent.mkdir(parents=True, exist_ok=True)
-        accounts.write_text(ACCOUNTS)
-    elif protection == "TLS":
-        tls = certificate.keys("enforcing")
-        properties = {
-            "tls.enable": "true",
-            "tls.test.mode.enable": "false",
-            "tls.server.mode": "enforcing",
-            "tls.server.certPath": certificate.cert("node"),
-            "tls.server.keyPath": certificate.key("node"),
-        }
-        environment = {
-            "TRIOHA_TLS_ENABLE": "true",
-            "TRIOHA_TLS_CLIENT_TRUST_CERT_PATH": certificate.cert("ca"),
-        }
-    namesrv = trioha_namesrv(processes, name=f"namesrv-{make}", settings=tls).start()
-    if make == "java":
-        node = production_broker(
-            processes, namesrv.address, name=make, settings=settings, properties=properties
-        )
-    else:
-        node = trioha_broker(processes, namesrv.address, name=make, settings={**settings, **tls})
-    return Cluster(namesrv.address, node.start().process.pid, environment)
+PROTECTIONS = (Protection.ACL, Protection.TLS)
+Figures = dict[str, list[float]]
 
 
-def measure(java: Cluster, ours: Cluster, pairs: int, protection: str) -> None:
-    for size in SIZES:
-        for cluster in (java, ours):
-            fill = ("--topic", f"drain-{size}", "--size", str(size), "--count", str(BACKLOG))
-            cluster.run("produce", *fill, "--batch", "32")
-        for label, load in LOADS.items():
-            topic = f"drain-{size}" if load[0] == "consume" else f"send-{size}"
-            words = (*load, "--topic", topic, "--size", str(size))
-            for cluster in (java, ours):
-                cluster.run(*words)  # a JVM that has compiled nothing yet would be a poor rival
-            runs: tuple[list[Cost], list[Cost]] = ([], [])
-            for number in range(pairs):
-                turns = [(java, runs[0]), (ours, runs[1])]
-                for cluster, costs in turns if number % 2 else reversed(turns):
-                    costs.append(cluster.run(*words))
-            print(row(f"{protection}: {label.format(size=size)}", *runs), flush=True)
+@contextlib.contextmanager
+def open_stages(protection: Protection, scale: Scale, root: Path) -> Iterator[list[Stage]]:
+    """Java's broker, trioha, and trioha without protection; all run and are warm."""
+    sides: tuple[tuple[Side, Protection], ...] = (
+        ("java", protection),
+        ("trioha", protection),
+        ("trioha", Protection.NONE),
+    )
+    with contextlib.ExitStack() as stack:
+        stages = [
+            stack.enter_context(
+                open_stage(side, Topology.ALONE, root / str(number), Runtime(), scale, {}, one)
+            )
+            for number, (side, one) in enumerate(sides)
+        ]
+        for stage in stages:
+            stage.start()
+        yield stages
+
+
+def measure(protection: Protection, rounds: int, scale: Scale, root: Path) -> None:
+    with open_stages(protection, scale, root) as stages:
+        for row in protected_rows(protection):
+            runs: list[Figures] = [{PER_S.key: [], CPU.key: []} for _ in stages]
+            for number in range(rounds + 1):
+                # The order alternates: a neighbour's load hits all alike.
+                turns = list(zip(stages, runs, strict=True))
+                for stage, figures in turns if number % 2 else reversed(turns):
+                    measured = measure_load(stage, row)
+                    for key, values in figures.items():
+                        # The first round is a warm-up: its JVM has compiled little.
+                        values.extend([measured.figures[key]] if number else [])
+            print(line(row.name, *runs), flush=True)
+
+
+def line(name: str, java: Figures, ours: Figures, plain: Figures) -> str:
+    shown = [name]
+    for figures in (java, ours, plain):
+        rate, cpu = (statistics.median(figures[key]) for key in (PER_S.key, CPU.key))
+        shown.append(f"{rate:,.0f}/s, {cpu:.1f} us")
+    for key, other in ((PER_S.key, java), (PER_S.key, plain), (CPU.key, java), (CPU.key, plain)):
+        pairs = zip(ours[key], other[key], strict=True)
+        ratios = sorted(a / b if key == PER_S.key else b / a for a, b in pairs)
+        shown.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+    return "| " + " | ".join(shown) + " |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--protection", choices=PROTECTIONS, action="append")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="see that it works")
+    names = [protection.value for protection in PROTECTIONS]
+    parser.add_argument("--protection", choices=names, action="append")
     options = parser.parse_args()
-    print("| load | Java | trioha | rate, to Java | messages for a second of CPU, to Java |")
-    print("|---|---|---|---|---|")
-    for protection in options.protection or PROTECTIONS:
-        with (
-            tempfile.TemporaryDirectory(prefix="trioha-bench-secured-") as name,
-            running_processes(Path(name)) as processes,
-        ):
-            clusters = {make: start(processes, make, protection) for make in BOTH}
-            measure(clusters["java"], clusters["trioha"], options.pairs, protection)
+    print(
+        "| load | Java | trioha | trioha, unprotected | rate, to Java | rate, to unprotected | "
+        "messages for a second of the broker's CPU, to Java | the same, to unprotected |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    scale, rounds = (QUICK, 1) if options.quick else (Scale(), options.rounds)
+    for name in options.protection or names:
+        with tempfile.TemporaryDirectory(prefix="trioha-bench-secured-") as root:
+            measure(Protection(name), rounds, scale, Path(root))
 
 
 if __name__ == "__main__":

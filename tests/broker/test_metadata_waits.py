@@ -19,7 +19,10 @@ from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.remoting_command import RemotingCommand
 
 SYNC: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "slave_timeout": 3000}
-SYNC_FLUSH: dict[str, Any] = {"flush_disk_type": FlushDiskType.SYNC_FLUSH, "sync_flush_timeout": 5000}
+SYNC_FLUSH: dict[str, Any] = {
+    "flush_disk_type": FlushDiskType.SYNC_FLUSH,
+    "sync_flush_timeout": 5000,
+}
 
 
 class Bench:

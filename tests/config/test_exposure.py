@@ -23,8 +23,19 @@ def test_beyond_it_a_node_needs_a_secret_or_the_operators_word(address: str) -> 
         config = kind(bind_address=address)
         with pytest.raises(ConfigError, match=r"trioha security init.*--insecure"):
             check_exposure(config, Keyring())
-        check_exposure(config, KEYRING)
+        if kind is NamesrvConfig:
+            check_exposure(config, KEYRING)
         assert not is_exposed(config, KEYRING)
         insecure = kind(bind_address=address, insecure=True)
         check_exposure(insecure, Keyring())
         assert is_exposed(insecure, Keyring())
+
+
+def test_beyond_it_a_broker_needs_accounts_or_the_operators_word() -> None:
+    with pytest.raises(ConfigError, match=r"aclEnable=true.*anonymousClients=true"):
+        check_exposure(BrokerConfig(), KEYRING)
+    check_exposure(BrokerConfig(acl_enable=True), KEYRING)
+    check_exposure(BrokerConfig(authentication_enabled=True), KEYRING)
+    check_exposure(BrokerConfig(anonymous_clients=True), KEYRING)
+    with pytest.raises(ConfigError, match="--insecure"):
+        check_exposure(BrokerConfig(anonymous_clients=True, acl_enable=True), Keyring())

@@ -152,10 +152,16 @@ def test_the_java_client_uses_its_topic_and_is_told_of_others(
     assert f"AclException: No default permission for topic:{FOREIGN_TOPIC}" in str(failed.value)
     producer.stop()
     consumer.stop()
-    unsigned = clients.producer("java", namesrv, group="others")
-    with pytest.raises(SendFailed) as failed:
-        unsigned.send(OWN_TOPIC, "never stored")
-    assert "AclException: No accessKey is configured" in str(failed.value)
+    wrong = {"access_key": WRONG.access_key, "secret_key": WRONG.secret_key}
+    for keys, words in (
+        ({}, "No accessKey is configured"),
+        (wrong, f"Check signature failed for accessKey={WRONG.access_key}"),
+    ):
+        stranger = clients.producer("java", namesrv, group="others", **keys)
+        with pytest.raises(SendFailed) as failed:
+            stranger.send(OWN_TOPIC, "never stored")
+        assert f"AclException: {words}" in str(failed.value)
+        stranger.stop()
 
 
 def tools_of(account: Credentials, home: Path) -> Path:

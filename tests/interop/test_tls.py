@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Mapping
 from uuid import uuid4
 
@@ -14,6 +16,7 @@ from support.peers.java import java_broker
 from support.peers.java_tools import QUICK_CONSUMER
 from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
 from support.stores.certificates import certificates
+from support.suite.skips import skip_unless
 
 CERTIFICATES = certificates()
 FOLLOW_S = 40.0
@@ -120,3 +123,36 @@ def test_a_slave_of_ours_follows_a_java_master_that_speaks_tls(
     for number in range(20):
         assert producer.send("T", f"body {number}").status == "SEND_OK"
     wait_for_equal_logs(master.commitlog, slave.commitlog, FOLLOW_S)
+
+
+def s_client(address: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Let OpenSSL's client connect, and leave."""
+    return subprocess.run(
+        ["openssl", "s_client", "-connect", address, "-brief", "-verify_return_error", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=FOLLOW_S,
+        check=False,
+    )
+
+
+def test_openssl_checks_the_certificate_of_every_port(processes: Processes) -> None:
+    """With its name, in both versions of TLS that a node speaks, and in no older one."""
+    skip_unless(shutil.which("openssl") is not None, "openssl is not installed")
+    cluster = start(processes, "enforcing")
+    trusting = ("-CAfile", CERTIFICATES.cert("ca"), "-verify_ip", "127.0.0.1")
+    for address in (cluster.namesrv.address, cluster.master.address, cluster.master.ha_address):
+        assert address is not None
+        for version in ("-tls1_2", "-tls1_3"):
+            done = s_client(address, *trusting, version)
+            assert done.returncode == 0, done.stderr
+            assert "Verification: OK" in done.stderr
+    address = cluster.master.address
+    foreign = ("-CAfile", CERTIFICATES.cert("foreign-ca"))
+    for words in (
+        foreign,
+        (*trusting, "-tls1_1"),
+        (*trusting[:2], "-verify_hostname", "elsewhere"),
+    ):
+        assert s_client(address, *words).returncode != 0, words

@@ -26,6 +26,7 @@ from trio.testing import MockClock
 from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.peer_hello import PeerProofs
 from trioha.security.requirements import REQUIREMENTS, Port
+from trioha.security.signature import Credentials
 from trioha.services.admin.http import serve_http
 from trioha.services.loop.host import simulate_host
 from trioha.services.loop.transport import Transport
@@ -42,6 +43,17 @@ FRAMES_EACH = 40
 """Tests that share the rounds: one that fails or is stopped leaves the others."""
 SIDE_BY_SIDE = 10
 SECRET = "a secret of tests"
+OPERATOR = Credentials("operator-1", "operator-secret")
+STRANGER = "10.0.9.9"
+"""Machine of the peers; the set's own client is another one."""
+ACCOUNTS = f"""\
+globalWhiteRemoteAddresses:
+- {CLIENT}
+accounts:
+- accessKey: operator-1
+  secretKey: operator-secret
+  admin: true
+"""
 GROWTH_BYTES_MAX = 64 << 20
 """Memory that a round may leave in use."""
 FAULTS = {"handler_failed", "task_failed", "flush_failed"}
@@ -74,25 +86,28 @@ def check(events: Iterable[RecordedEvents], nodes: Iterable[BrokerNode]) -> None
         assert node.traffic.used_bytes == 0, str(node.traffic)
 
 
-async def besiege_set(root: Path, rng: Random, secret: str) -> None:
+async def besiege_set(root: Path, rng: Random, secret: str, *, accounts: bool = False) -> None:
     """A master, its slave, their name server; the HA port and the HTTP port."""
     settings: dict[str, Any] = {"mapped_file_size_consume_queue": 20_000}
     if secret:
         (root / "secret").write_text(secret)
         settings["cluster_secret_file"] = str(root / "secret")
+    if accounts:
+        (root / "plain_acl.yml").write_text(ACCOUNTS)
+        settings |= {"acl_enable": True, "acl_file": str(root / "plain_acl.yml")}
     async with virtual_set(root, 2, **settings) as set_:
         nodes = [broker.node for broker in set_.brokers]
         network, clock = set_.network, set_.clock
         page_listener = NetworkListener()
         network.listeners["pages"] = page_listener
         set_.nursery.start_soon(serve_http, page_listener, nodes[0].pages)
-        of_broker = HostileFrames(rng, Port.BROKER)
+        of_broker = HostileFrames(rng, Port.BROKER, OPERATOR.sign if accounts else None)
         of_namesrv = HostileFrames(rng, Port.NAMESRV)
         keyring = Keyring(secret)
 
         def at(host: str, port: int, frames: HostileFrames) -> Peer:
             async def talk() -> int:
-                transport = await network.connect(CLIENT, host, port)
+                transport = await network.connect(STRANGER, host, port)
                 if secret and rng.random() < 0.3:
                     await peers.talk_proven(transport, frames, 10, clock, keyring)
                     return 10
@@ -190,8 +205,11 @@ async def test_no_frame_of_any_peer_ends_a_node_or_is_a_fault(
         # All randomness of its nodes, too: a round that fails once fails again.
         simulate_host(Random(number))
         before = own_bytes()
-        besiege_one = besiege_group if number % 5 == 4 else besiege_set
+        secret = SECRET if number % 2 else ""
         with seeded_scheduler(number):
-            await besiege_one(root, rng, SECRET if number % 2 else "")
+            if number % 5 == 4:
+                await besiege_group(root, rng, secret)
+            else:
+                await besiege_set(root, rng, secret, accounts=number % 3 == 2)
         assert own_bytes() - before < GROWTH_BYTES_MAX
         shutil.rmtree(root)

@@ -38,7 +38,8 @@ async def test_an_insecure_broker_says_so_everywhere(tmp_path: Path) -> None:
 async def test_a_broker_with_a_secret_and_one_on_loopback_are_not_insecure(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     await trio.Path(secret).write_text("the secret of this cluster")
-    async with live_set(tmp_path, cluster_secret_file=str(secret), **EVERYWHERE) as set_:
+    settings = {"cluster_secret_file": str(secret), "anonymous_clients": True, **EVERYWHERE}
+    async with live_set(tmp_path, **settings) as set_:
         master = await set_.add(BrokerRole.ASYNC_MASTER)
         assert (await master.status())["insecure"] is False
         assert master.events.of("node_insecure") == []

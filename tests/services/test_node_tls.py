@@ -84,6 +84,35 @@ async def test_a_raft_group_with_mutual_tls_elects_and_stores(
         assert (await other.send()).code == SUCCESS
 
 
+async def until_told(events: RecordedEvents, name: str, words: str) -> None:
+    while True:
+        if any(words in str(event["reason"]) for event in events.of(name)):
+            return
+        await trio.sleep(0.01)  # it is a real network
+
+
+@pytest.mark.parametrize("role", ["master", "slave"])
+async def test_an_expired_certificate_of_a_node_keeps_it_from_replicating(
+    tmp_path: Path, role: str
+) -> None:
+    expired = {
+        "tls_server_cert_path": CERTIFICATES.cert("expired"),
+        "tls_server_key_path": CERTIFICATES.key("expired"),
+    }
+    async with live_set(tmp_path) as set_:
+        set_.namesrv = ""
+        set_.settings = MUTUAL | (expired if role == "master" else {})
+        master = await set_.add(BrokerRole.ASYNC_MASTER)
+        address = f"127.0.0.1:{master.config.ha_listen_port}"
+        set_.settings = MUTUAL | (expired if role == "slave" else {})
+        set_.settings["ha_master_address"] = address
+        slave = await set_.add()
+        await until_told(slave.events, "ha_disconnected", "has expired")
+        if role == "slave":
+            await until_told(master.events, "connection_closed", "has expired")
+        assert not master.events.of("ha_connected")
+
+
 async def test_a_client_learns_why_it_gets_no_connection(tmp_path: Path) -> None:
     async with live_set(tmp_path, **MUTUAL) as set_:
         master = await set_.add(BrokerRole.ASYNC_MASTER)

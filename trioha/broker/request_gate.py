@@ -70,7 +70,7 @@ class Forwarding(Protocol):
 
 
 class Checks(Protocol):
-    """The checks of a node with access control: `trioha.security.guard`."""
+    """The checks of a node: `trioha.security.guard`, or without accounts `secret_guard`."""
 
     def guarded(self, code: int, handler: Handler) -> Handler:
         """Return a handler that checks a request of this code before it calls `handler`."""

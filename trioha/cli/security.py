@@ -76,7 +76,8 @@ def init(directory: Path, nodes: tuple[str, ...]) -> None:
        [contexts.NAME]                       in ~/.config/trioha/config.toml
        secret_file = "{FILE_NAME}"       beside it; or --secret-file {path}
 
-It does not restrict clients. For that there are accounts, made in
+With it, nodes and operators prove who they are. It does not restrict clients: a broker that
+other machines reach needs accounts as well, or anonymousClients=true. They are made in
     {accounts}
 1. Copy it to each broker and name server, beside the secret, and name it in their configuration:
        aclEnable=true

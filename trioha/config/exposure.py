@@ -1,8 +1,10 @@
 """May a node listen where it wants to? Beyond this machine only with a secret, or by explicit word.
 
 Theory of operation. Without a cluster secret a node obeys whoever reaches its ports: anybody can
-fail a set over or take a route. On loopback these are the users of one machine, and nothing has to
-be configured. Beyond it the node refuses to start, unless the operator says `insecure`.
+fail a set over or take a route. Without accounts a broker does for anybody what a client may ask:
+store, hand out, move offsets. On loopback these are the users of one machine, and nothing has to be
+configured. Beyond it the node refuses to start, unless the operator says `insecure`, or of the
+second alone `anonymousClients`.
 """
 
 from __future__ import annotations
@@ -28,11 +30,22 @@ def is_exposed(config: BrokerConfig | NamesrvConfig, keyring: Keyring) -> bool:
 
 
 def check_exposure(config: BrokerConfig | NamesrvConfig, keyring: Keyring) -> None:
-    """Errors: ConfigError if the node is exposed and the operator has not said `insecure`."""
-    if is_exposed(config, keyring) and not config.insecure:
+    """Errors: ConfigError if the node is exposed and the operator has not said so."""
+    if config.insecure or is_loopback(config.bind_address):
+        return
+    if not keyring:
         raise ConfigError(
             f"bindAddress {config.bind_address or '(every address)'} is reached from other "
             "machines, and this node has no secret to know its cluster by: configure one "
             "(`trioha security init` makes it, clusterSecretFile names it), or accept orders from "
             "anybody with --insecure (insecure=true)"
+        )
+    if isinstance(config, BrokerConfig) and not (
+        config.acl_enable or config.authentication_enabled or config.anonymous_clients
+    ):
+        raise ConfigError(
+            f"bindAddress {config.bind_address or '(every address)'} is reached from other "
+            "machines, and this broker asks their clients for no account: configure accounts "
+            "(`trioha security init` makes plain_acl.yml, aclEnable=true asks for them), or let "
+            "everybody send and receive with anonymousClients=true"
         )

@@ -86,6 +86,9 @@ class BrokerConfig(TlsSettings):
     insecure: bool = setting(
         False, "listen beyond this machine without a cluster secret", ours=True
     )
+    anonymous_clients: bool = setting(
+        False, "listen beyond this machine with a cluster secret and without accounts", ours=True
+    )
     bind_address: str = setting("0.0.0.0", "address to listen on", ours=True)
     listen_port: int = setting(10911, "port for clients; 0 picks a free one")
     ha_listen_port: int = setting(-1, "port for slaves; -1: listenPort + 1, 0 picks a free one")

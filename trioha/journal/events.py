@@ -81,6 +81,7 @@ EVENTS: Mapping[str, EventKind] = {
     "acl_loaded": _info("files", "accounts"),
     "acl_denied": _warning("peer", "code", "reason", "count"),
     "acl_rejected": _warning("reason"),
+    "operator_change": _info("code", "request", "what", "peer", "account"),
     "certificate_loaded": _info("file", "expires"),
     "certificate_rejected": _warning("reason"),
     "certificate_expires": _warning("file", "reason"),

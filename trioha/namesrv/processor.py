@@ -80,12 +80,13 @@ class NamesrvProcessor:
         keyring: Keyring | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """With a `keyring`, only brokers that know one of its secrets register and unregister."""
+        """With a `keyring`, only brokers that know one of its secrets register, renew that, and
+        unregister."""
         self._config = config
         self._kv = kv
         self._events = events
         self._refusals = RefusalNotes(events)
-        self._proofs = NodeProofs(keyring or Keyring(), self._refusals, random_bytes)
+        self.proofs = NodeProofs(keyring or Keyring(), self._refusals, random_bytes)
         self._taken_version = self._saved_version = kv.version
         self._waiting: list[tuple[Channel, RemotingCommand]] = []
         self.routes = RouteInfoManager(config.broker_channel_expired_time)
@@ -97,15 +98,15 @@ class NamesrvProcessor:
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
-            **self._proofs.guarded(
+            **self.proofs.guarded(
                 self._refusals.watched(
                     {
                         RequestCode.REGISTER_BROKER: self._register,
                         RequestCode.UNREGISTER_BROKER: self._unregister,
+                        RequestCode.QUERY_DATA_VERSION: self._query_data_version,
                     }
                 )
             ),
-            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,

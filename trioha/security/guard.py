@@ -9,6 +9,7 @@ from trioha.errors import CommandError
 from trioha.journal import EventSink, NullSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.security.accounts import Account, AclRules
+from trioha.security.audit import audited
 from trioha.security.denials import Denials
 from trioha.security.requirement import Requirement, Right, TopicAt
 from trioha.security.requirements import Port, requirement_of
@@ -48,7 +49,8 @@ class CheckBefore:
 
     def __init__(self, port: Port, events: EventSink | None = None) -> None:
         """`events` hears of rejected requests, now and then."""
-        self._denials = Denials(events or NullSink())
+        self._events = events or NullSink()
+        self._denials = Denials(self._events)
         self._port = port
 
     def guarded(self, code: int, handler: Handler) -> Handler:
@@ -56,6 +58,8 @@ class CheckBefore:
         requirement = requirement_of(self._port, code)
         if requirement.right is Right.ANONYMOUS or requirement.by_connection:
             return handler
+        if requirement.audited:
+            handler = audited(code, handler, self.caller, self._events)
         check, denials = self.check, self._denials
 
         def check_and_handle(

@@ -90,6 +90,11 @@ class Requirement:
     """Reads topics and groups from the body. Errors: RemoteProtocolError."""
     note: str = ""
     """For docs/security.md: the resources in the body, or the handler that checks instead."""
+    changes: bool = False
+    """An operator changes something by it. A node that asks for no accounts, and has a cluster
+    secret, asks for proof of that."""
+    audited: bool = False
+    """The journal tells who sent it (`trioha.security.audit`)."""
     by_connection: bool = False
     """The handler accepts the request only after a greeting on the same connection, and the
     greeting has its own requirement."""
@@ -101,6 +106,7 @@ class Requirement:
             *([self.topic] if self.topic else []),
             *([self.group] if self.group else []),
             *([f"topic of the message at {self.message}"] if self.message else []),
+            *(["a change"] if self.changes else []),
             *([self.note] if self.note else []),
         ]
         return f"{self.right.value} ({', '.join(fields)})" if fields else self.right.value

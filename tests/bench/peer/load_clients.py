@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -175,8 +176,12 @@ def open_load_client(
     processes: Processes,
     namesrv: str,
     watched: Callable[[], Mapping[str, int]],
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> LoadClient:
-    """A client of brokers under this name server, started by its first run."""
+    """A client of brokers under this name server, started by its first run.
+
+    `properties`: system properties of the Java client.
+    """
     home = processes.root / "clients" / f"{kind}-{next(_homes)}"
     home.mkdir(parents=True)
     if kind == "java":
@@ -185,7 +190,7 @@ def open_load_client(
             home,
             [namesrv],
             heap=CLIENT_HEAP,
-            properties={"rocketmq.serialize.type": header},
+            properties={"rocketmq.serialize.type": header, **properties},
             classes=load_client_classes(),
         )
         environment = java_environment(home)

@@ -18,11 +18,12 @@ from pathlib import Path
 
 import attrs
 from bench.peer.probe import Probe
+from bench.peer.protection import Protection
 from bench.peer.results import Side
 from bench.peer.rows import Topology
 from bench.peer.scale import MIB
 from support.peers.java import java_broker, java_namesrv
-from support.processes.admin import create_topic
+from support.processes.admin import request, topic_command, wait_for_route
 from support.processes.rig import (
     REPO,
     Node,
@@ -105,6 +106,7 @@ class ReplicaSet:
     namesrv: Node
     master: Node
     slave: Node
+    protection: Protection = Protection.NONE
 
     @property
     def root(self) -> Path:
@@ -116,7 +118,12 @@ class ReplicaSet:
         return {name: node.process.pid for name, node in nodes.items() if node.running}
 
     def create_topic(self, topic: str) -> None:
-        create_topic(self.master.address, self.namesrv.address, topic, QUEUES)
+        command = topic_command(topic, QUEUES)
+        if (operator := self.protection.operator) is not None:
+            operator.sign(command)
+        answer = request(self.master.address, command)
+        assert answer.code == ResponseCode.SUCCESS, f"{topic}: {answer.code} {answer.remark}"
+        wait_for_route(self.namesrv.address, topic)
 
     def wait_until_in_sync(self, within_s: float = IN_SYNC_S) -> None:
         """Send now and then until the slave has it and the master is content.
@@ -155,26 +162,30 @@ def open_replica_set(
     root: Path,
     runtime: Runtime,
     settings: Mapping[str, object],
+    protection: Protection = Protection.NONE,
 ) -> Iterator[ReplicaSet]:
     """A replica set, not yet started; all its processes end with the block."""
     settings = {**SETTINGS, **settings}
     with running_processes(root) as processes:
-        make_namesrv = java_namesrv if side == "java" else trioha_namesrv
-        make_broker = production_broker if side == "java" else trioha_broker
-        namesrv = make_namesrv(processes)
-        if side == "trioha":
-            runtime.take(namesrv)
+        if side == "java":
+            namesrv = java_namesrv(processes)
+            make_broker = partial(production_broker, properties=protection.java_properties())
+        else:
+            made = trioha_namesrv(processes, settings=protection.node_settings())
+            namesrv, make_broker = runtime.take(made), trioha_broker
 
         def broker(broker_id: int, role: str) -> Node:
+            home = processes.root / f"{side}-{BROKER}-{broker_id}"
+            accounts = home / "conf" / "plain_acl.yml"
             node = make_broker(
                 processes,
                 namesrv.address,
                 name=BROKER,
                 broker_id=broker_id,
                 role=role,
-                settings=settings,
+                settings={**settings, **protection.settings(accounts, java=side == "java")},
             )
             return runtime.take(node) if side == "trioha" else node
 
         master, slave = broker(0, topology.role), broker(1, "SLAVE")
-        yield ReplicaSet(side, topology, processes, namesrv, master, slave)
+        yield ReplicaSet(side, topology, processes, namesrv, master, slave, protection)

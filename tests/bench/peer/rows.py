@@ -15,6 +15,7 @@ import fnmatch
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
+from bench.peer.protection import Protection
 
 
 class Topology(enum.Enum):
@@ -64,6 +65,7 @@ class Row:
     metrics: tuple[Metric, ...]
     goals: Mapping[str, Goal] = attrs.field(factory=dict)
     options: Mapping[str, object] = attrs.field(factory=dict)
+    protection: Protection = Protection.NONE
 
     @property
     def client(self) -> str:
@@ -127,6 +129,8 @@ def all_rows() -> list[Row]:
         *_node_rows(),
         *_rows_of_topology(Topology.ALONE),
         _memory_row("loaded", Topology.ALONE.value),
+        *protected_rows(Protection.ACL),
+        *protected_rows(Protection.TLS),
     ]
 
 
@@ -143,6 +147,32 @@ def blocks_of(rows: Iterable[Row]) -> dict[str, list[Row]]:
     for row in rows:
         blocks.setdefault(row.block, []).append(row)
     return blocks
+
+
+def protected_rows(protection: Protection) -> Iterator[Row]:
+    """Yield the loads of the Java client that are measured with a protection of both makes."""
+    titles = {
+        Protection.NONE: "no protection",
+        Protection.ACL: "access control, requests signed",
+        Protection.TLS: "TLS",
+    }
+
+    def row(name: str, scenario: str, metrics: tuple[Metric, ...], **options: object) -> Row:
+        return Row(
+            name=f"java/{protection.value}/{name}",
+            group=f"Java client, {titles[protection]}: "
+            + ("a backlog is drained" if scenario == "drain" else "sync send, binary headers"),
+            block=protection.value,
+            scenario=scenario,
+            topology=Topology.ALONE,
+            metrics=metrics,
+            goals={PER_S.key: Goal(1.0)},
+            options={"bytes": 128, "header": "ROCKETMQ", **options},
+            protection=protection,
+        )
+
+    yield row("alone/128/64", "send", SEND_METRICS, threads=64)
+    yield row("drain", "drain", (PER_S, FIRST, CPU))
 
 
 def _rows_of_topology(topology: Topology) -> Iterator[Row]:

@@ -73,7 +73,13 @@ class Runner:
         with (
             self._work_directory() as root,
             open_stage(
-                side, first.topology, root, self.runtime, self.scale, settings_of(first)
+                side,
+                first.topology,
+                root,
+                self.runtime,
+                self.scale,
+                settings_of(first),
+                first.protection,
             ) as stage,
         ):
             for index, row in enumerate(rows):

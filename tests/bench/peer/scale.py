@@ -1,4 +1,4 @@
-"""How long and how much: the whole comparison fits into fifty minutes, a glance into ten."""
+"""How long and how much: the whole comparison fits into an hour, a glance into ten."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from bench.peer.load_clients import (
 )
 from bench.peer.nodes import START_S, ReplicaSet, Runtime, open_replica_set
 from bench.peer.proc import cpu_seconds, read_cpu
+from bench.peer.protection import Protection
 from bench.peer.results import Side
 from bench.peer.rows import BATCH, Row, Topology
 from bench.peer.scale import Scale
@@ -107,7 +108,12 @@ class Stage:
         if load is None:
             replicas = self.replicas
             load = self._clients[kind, header] = open_load_client(
-                kind, header, replicas.processes, replicas.namesrv.address, self._pids
+                kind,
+                header,
+                replicas.processes,
+                replicas.namesrv.address,
+                self._pids,
+                replicas.protection.client_properties(),
             )
         try:
             load.begin(mode, options)
@@ -201,9 +207,10 @@ def open_stage(
     runtime: Runtime,
     scale: Scale,
     settings: Mapping[str, object],
+    protection: Protection = Protection.NONE,
 ) -> Iterator[Stage]:
     """A stage on which nothing runs yet; all its processes end with the block."""
-    with open_replica_set(side, topology, root, runtime, settings) as replicas:
+    with open_replica_set(side, topology, root, runtime, settings, protection) as replicas:
         yield Stage(replicas, scale)
 
 

@@ -12,7 +12,9 @@ from random import Random
 
 from support.hostile.bodies import odd_body
 from support.hostile.values import CLIENT_GROUPS, NUMBERS, PLACES, TEXTS, damaged, odd_bytes
+from trioha.security.node_signer import Sign, unsigned
 from trioha.security.requirements import REQUIREMENTS, Port
+from trioha.security.signing_key import ACCESS_KEY, SIGNATURE
 from trioha.wire.codes import SENDS, RequestCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode
 
@@ -46,8 +48,11 @@ CLOSING = [code for code, it in REQUIREMENTS[Port.BROKER].items() if it.by_conne
 class HostileFrames:
     """The frames of one port."""
 
-    def __init__(self, rng: Random, port: Port) -> None:
+    def __init__(self, rng: Random, port: Port, sign: Sign | None = None) -> None:
+        """`sign` signs most of the frames as an account that may do everything."""
         self._rng = rng
+        self.sign = sign or unsigned
+        self._has_account = sign is not None
         self._codes = [int(code) for code in REQUIREMENTS[port] if code not in CLOSING]
         self._codes += 4 * [int(code) for code in (*SENDS, *_PULLS) if code in REQUIREMENTS[port]]
         self._fields: dict[int, dict[str, ExtValue]] = {
@@ -101,9 +106,14 @@ class HostileFrames:
         remark = rng.choice((None, None, None, "", "r", "é"))
         # The packed form has 16 bits for the code.
         serialize_type = rng.randrange(2) if -(2**15) <= code < 2**15 else 0
-        return RemotingCommand(
+        command = RemotingCommand(
             code, fields, body, self.opaque, flag, remark, serialize_type=serialize_type
         )
+        if self._has_account and rng.random() < 0.8:
+            self.sign(command)
+            if rng.random() < 0.05:
+                command.ext_fields[rng.choice((ACCESS_KEY, SIGNATURE))] = rng.choice(TEXTS)
+        return command
 
     def frames(self, count: int) -> Iterator[bytes]:
         """Frames in a row; the last one may be no frame at all, which ends the connection."""

@@ -77,7 +77,7 @@ async def talk_proven(
     """Ask what only nodes and operators may ask, with proof of the secret."""
     try:
         async with open_remoting_client(
-            "hostile", 1, clock, transport=transport, keyring=keyring
+            "hostile", 1, clock, transport=transport, keyring=keyring, sign=frames.sign
         ) as client:
             for _ in range(count):
                 request = frames.request()

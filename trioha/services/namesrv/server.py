@@ -24,6 +24,7 @@ from trioha.security.requirements import (
     check_declared,
     check_pages_declared,
 )
+from trioha.security.secret_guard import SecretGuard
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.health import alive, namesrv_checks, ready
 from trioha.services.admin.http import open_admin_listener, serve_http
@@ -84,8 +85,8 @@ async def serve_namesrv(
     access = await run_blocking(partial(namesrv_access, config, events))
     handlers = processor.handlers() | introspection.handlers()
     check_declared(Port.NAMESRV, handlers)
-    if (guard := access.guard) is not None:
-        handlers = {code: guard.guarded(code, handler) for code, handler in handlers.items()}
+    guard = access.guard or SecretGuard(Port.NAMESRV, processor.proofs, events)
+    handlers = {code: guard.guarded(code, handler) for code, handler in handlers.items()}
     alarm = Alarm(clock, lambda: processor.next_deadline_ms, processor.on_time)
 
     def on_batch() -> None:

@@ -30,6 +30,7 @@ from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.security.requirements import Port, body_limits, check_pages_declared
+from trioha.security.secret_guard import SecretGuard
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.health import alive, ready
 from trioha.services.admin.http import OnGet
@@ -156,6 +157,7 @@ class BrokerNode:
             patience_s=parts.forwarding_patience_s,
             connect_to=parts.connect_to,
             sign=self.access.sign,
+            keyring=self.keyring,
             traffic=self.traffic,
         )
         others = {RUNTIME_SETTINGS: core.runtime_settings, **parts.tables}
@@ -256,7 +258,7 @@ class BrokerNode:
             self.forwarding,
             self.events,
             confirm,
-            access.guard,
+            access.guard or SecretGuard(Port.BROKER, self._proofs, self.events),
             self.traffic,
             served=() if shares else ACCOUNTS,
         )

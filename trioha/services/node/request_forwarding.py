@@ -20,7 +20,7 @@ other messages. The same happens when the answer does not come within `ANSWER_S`
 
 With access control, this node has checked the request. It replaces the client's signature with its
 own, so that the new master neither checks the client's permissions again nor needs its address on a
-white list.
+white list. It has checked a proof of the cluster's secret as well, and gives its own when asked.
 
 It ends when the time is up: a proxy for ever would hide that a route is wrong. What the stored
 message tells of its sender's address is, for this while, ours.
@@ -38,12 +38,15 @@ from trioha.broker.request_gate import reject
 from trioha.errors import TriohaError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.node_proofs import is_challenge, proven
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.security.node_signer import Sign, unsigned
+from trioha.security.requirements import BROKER_CHANGES
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.codes import RESPONSE_FLAG, RequestCode
+from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import RemotingCommand
 
 FORWARD_MS = 120_000
@@ -93,6 +96,7 @@ class RequestForwarding:
         patience_s: float = PATIENCE_S,
         connect_to: Connect = connect,
         sign: Sign = unsigned,
+        keyring: Keyring | None = None,
         traffic: TrafficBudget | None = None,
     ) -> None:
         """`patience_s`: how long retired clients wait for answers; then their connections close.
@@ -108,6 +112,7 @@ class RequestForwarding:
         self._patience_s = patience_s
         self._connect_to = connect_to
         self._sign = sign
+        self._keyring = keyring or Keyring()
         self._until_ms = 0
         self._clients: dict[Channel, _ForwardedClient] = {}
         self._retired: set[_ForwardedClient] = set()
@@ -196,6 +201,7 @@ class RequestForwarding:
                 self._on_answered,
                 self._connect_to,
                 self._sign,
+                self._keyring,
                 self._traffic,
             )
             self._nursery.start_soon(
@@ -227,6 +233,7 @@ class _ForwardedClient:
         on_answered: Callable[[], None],
         connect_to: Connect,
         sign: Sign,
+        keyring: Keyring,
         traffic: TrafficBudget,
     ) -> None:
         self._traffic = traffic
@@ -237,6 +244,7 @@ class _ForwardedClient:
         self._on_answered = on_answered
         self._connect_to = connect_to
         self._sign = sign
+        self._keyring = keyring
         self._waiting: list[RemotingCommand] = []
         self._in_flight: dict[int, float] = {}
         """Serial number of a request -> until when its answer is waited for, the oldest first."""
@@ -310,7 +318,14 @@ class _ForwardedClient:
         self._waiting_bytes = 0
         return waiting
 
-    def _send(self, client: RemotingClient, request: RemotingCommand) -> None:
+    def _send(
+        self, client: RemotingClient, request: RemotingCommand, *, may_prove: bool = True
+    ) -> None:
+        """Send a request; once more, with our own proof, if the master asks for one.
+
+        Changes of operators alone are proven: this node has checked who sent them.
+        """
+        may_prove = may_prove and bool(self._keyring) and request.code in BROKER_CHANGES
         self._sign(request)
         if request.is_oneway:
             client.link.send_nowait(request)
@@ -325,6 +340,11 @@ class _ForwardedClient:
         def answer(response: RemotingCommand | None) -> None:
             del self._in_flight[serial]
             self._on_answered()
+            if response is not None and may_prove and is_challenge(response):
+                again = proven(self._keyring, response, request)
+                again.opaque = opaque
+                self._send(client, again, may_prove=False)
+                return
             if response is None:
                 self.channel.close_nowait(f"the answer of {self._master} was lost")
                 return

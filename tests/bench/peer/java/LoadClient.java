@@ -18,10 +18,13 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
@@ -33,6 +36,7 @@ import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The stock Java client as a load generator: run after run in one JVM, so that it warms up once.
@@ -377,7 +381,7 @@ public final class LoadClient {
     private DefaultMQProducer startProducer(int retries) throws Exception {
         String group = options.getString("group");
         DefaultMQProducer producer = options.getBooleanValue("transactional")
-            ? newTransactionalProducer(group) : new DefaultMQProducer(group);
+            ? newTransactionalProducer(group) : new DefaultMQProducer(group, signer());
         producer.setNamesrvAddr(namesrv);
         producer.setClientIP("127.0.0.1");
         if (retries >= 0) {
@@ -388,9 +392,16 @@ public final class LoadClient {
         return producer;
     }
 
+    /** Signs requests as the account of `bench.accessKey`; null without one. */
+    private static RPCHook signer() {
+        String key = System.getProperty("bench.accessKey");
+        return key == null ? null
+            : new AclClientRPCHook(new SessionCredentials(key, System.getProperty("bench.secretKey")));
+    }
+
     /** Every local transaction commits at once. */
     private static TransactionMQProducer newTransactionalProducer(String group) {
-        TransactionMQProducer producer = new TransactionMQProducer(group);
+        TransactionMQProducer producer = new TransactionMQProducer(group, signer());
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -407,7 +418,8 @@ public final class LoadClient {
 
     private DefaultMQPushConsumer newConsumer(MessageListenerConcurrently listener)
         throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.getString("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            options.getString("group"), signer(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(namesrv);
         consumer.setClientIP("127.0.0.1");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -167,12 +167,13 @@ def open_replica_set(
     """A replica set, not yet started; all its processes end with the block."""
     settings = {**SETTINGS, **settings}
     with running_processes(root) as processes:
+        make_broker: Callable[..., Node] = trioha_broker
         if side == "java":
             namesrv = java_namesrv(processes)
             make_broker = partial(production_broker, properties=protection.java_properties())
         else:
             made = trioha_namesrv(processes, settings=protection.node_settings())
-            namesrv, make_broker = runtime.take(made), trioha_broker
+            namesrv = runtime.take(made)
 
         def broker(broker_id: int, role: str) -> Node:
             home = processes.root / f"{side}-{BROKER}-{broker_id}"

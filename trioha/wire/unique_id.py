@@ -21,8 +21,8 @@ def id_place(properties: bytes) -> tuple[int, int]:
     The last of several counts, as in a map; an empty one counts nothing, and begins where it ends.
     """
     at = properties.rfind(UNIQ_KEY_START)
-    # A name or value may end with that.
-    if at < 0 or (at > 0 and properties[at - 1] != PROPERTY_END):
+    # A name or value may end with that. The commonest place, the first one, needs no look.
+    if at and (at < 0 or properties[at - 1] != PROPERTY_END):
         return -1, -1
     if properties.find(KEYS_START) >= 0:
         return -1, -1

@@ -174,17 +174,18 @@ class SetReplication:
     # Puts of this node, and what disk and slaves confirm of them.
 
     def log_grown(self) -> None:
-        pipeline = self.core.pipeline
-        if self.ha_master is not None:
-            self.ha_master.on_log_grown(urgent=pipeline.has_slave_waiters)
+        pipeline, master = self.core.pipeline, self.links.master
+        if master is not None:
+            master.on_log_grown(urgent=pipeline.has_slave_waiters)
         self.flush.grown_nowait(urgent=pipeline.has_flush_waiters)
 
     def changes_wait(self) -> None:
         waits = self.core.metadata_waits
         if waits.has_flush_waiters:
             self.node.metadata_files.grown_nowait(urgent=True)
-        if waits.has_slave_waiters and self.ha_master is not None:
-            self.ha_master.on_log_grown(urgent=True)
+        master = self.links.master
+        if waits.has_slave_waiters and master is not None:
+            master.on_log_grown(urgent=True)
 
     def write_metadata(self, position: int, body: bytes) -> None:
         self.node.metadata_files.keep(position, body)
@@ -194,10 +195,11 @@ class SetReplication:
 
     def on_metadata_body(self, position: int, body: bytes) -> None:
         """Tell the slaves."""
-        if self.ha_master is not None:
+        master = self.links.master
+        if master is not None:
             waits, readers = self.core.metadata_waits, self.reader_service
             urgent = waits.has_slave_waiters or readers.has_questions
-            self.ha_master.send_metadata_nowait(position, body, urgent=urgent)
+            master.send_metadata_nowait(position, body, urgent=urgent)
 
     def slave_reported(self, now_ms: int) -> None:
         """Answer the sends that a slave's report confirms, in the pass that read it. HOT."""

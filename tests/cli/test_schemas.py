@@ -1,4 +1,4 @@
-"""docs/schemas has the schema of every document that a command prints; `TRIOHA_REWRITE=1` writes them."""
+"""docs/schemas has the schema of all that commands print; `TRIOHA_REWRITE=1` writes them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from support.clusters.pair import Cluster
+from support.processes.rig import Processes
+from support.processes.status import run_trioha
 from support.suite.json_schema import faults
 from support.suite.printed import PRINTED, schema_of_command
 from support.suite.printing import commands_with_json
@@ -48,3 +51,34 @@ def test_a_schema_lists_the_properties_of_its_objects() -> None:
 )
 def test_a_wrong_document_is_noticed(value: object, says: str) -> None:
     assert says in faults(value, schema_of_command("topic list"))
+
+
+def test_commands_that_other_tests_read_as_text_print_what_their_schemas_say(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """`run_trioha` checks each document against its command's schema."""
+    cluster = Cluster(processes).start()
+    namesrv, config = cluster.namesrv, str(tmp_path / "config.toml")
+
+    def told(*arguments: str) -> None:
+        done = run_trioha(*arguments, "-o", "json", TRIOHA_CONFIG=config)
+        assert (done.code, done.out != "") == (0, True), (arguments, done)
+
+    added = run_trioha("context", "add", "here", "-n", namesrv, TRIOHA_CONFIG=config)
+    assert added.code == 0, added.err
+    told("context", "list")
+    told("context", "show", "here")
+    told("produce", "-t", "orders", "-m", "one", "--count", "3", "-n", namesrv)
+    told("produce", "-t", "orders", "-m", "one", "--count", "1", "--each", "-n", namesrv)
+    reading = ("-t", "orders", "-g", "readers", "--from", "first", "--count", "4")
+    told("consume", *reading, "-n", namesrv)
+    recording = str(tmp_path / "made.trioha")
+    rounds = ("--interval", "0.5s", "--for", "1s")
+    told("record", "--out", recording, *rounds, "-n", namesrv)
+    told("record", "--info", recording)
+    told("ha", "status", "-n", namesrv)
+    quick = ("--seconds", "0.2", "--warm-up", "0", "-q", "-n", namesrv)
+    told("bench", "produce", *quick)
+    told("bench", "e2e", *quick)
+    told("bench", "consume", "--count", "100", "-q", "-n", namesrv)
+    told("bench", "ha", "--mb", "1", "-q")

@@ -33,10 +33,18 @@ Scalar = str | int | float | bool | None
 
 
 def with_fields(kind: type[attrs.AttrsInstance], **more: Any) -> Any:
-    """Return a type that has the fields of an attrs class, and more of them or others."""
+    """Return a type that has the fields of an attrs class, and more of them or others.
+
+    A field with a default is not required: a node of an older version does not tell it.
+    """
     hints = get_type_hints(kind)
-    known = {field.name: hints[field.name] for field in attrs.fields(kind)}
-    return msgspec.defstruct(kind.__name__, list({**known, **more}.items()))
+    known = {
+        field.name: NotRequired[hints[field.name]]
+        if field.default is not attrs.NOTHING
+        else hints[field.name]
+        for field in attrs.fields(kind)
+    }
+    return TypedDict(kind.__name__, {**known, **more})  # type: ignore[operator]
 
 
 class Sent(TypedDict):

@@ -68,8 +68,8 @@ def test_commands_that_other_tests_read_as_text_print_what_their_schemas_say(
     assert added.code == 0, added.err
     told("context", "list")
     told("context", "show", "here")
-    told("produce", "-t", "orders", "-m", "one", "--count", "3", "-n", namesrv)
-    told("produce", "-t", "orders", "-m", "one", "--count", "1", "--each", "-n", namesrv)
+    told("produce", "-t", "orders", "--count", "3", "-n", namesrv)
+    told("produce", "-t", "orders", "--count", "1", "--each", "-n", namesrv)
     reading = ("-t", "orders", "-g", "readers", "--from", "first", "--count", "4")
     told("consume", *reading, "-n", namesrv)
     recording = str(tmp_path / "made.trioha")

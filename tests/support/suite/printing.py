@@ -53,11 +53,14 @@ def check_printed(arguments: Sequence[str], out: str) -> None:
         return
     words = [" ".join(arguments[:size]) for size in (3, 2, 1)]
     name = next(one for one in words if one in PRINTED)
-    is_lines = out[1] != "\n"
-    texts = out.splitlines() if is_lines else [out]
-    if is_lines and not out.endswith("\n"):
-        texts.pop()  # the process was killed within it
-    assert [fault for text in texts for fault in faults_of(name, json.loads(text))] == []
+    if not out.endswith("\n"):
+        out = out.rpartition("\n")[0]  # the process was killed within its last line
+    decoder, found, position = json.JSONDecoder(), list[str](), 0
+    while position < len(out.rstrip()):
+        value, position = decoder.raw_decode(out, position)
+        position += out[position : position + 1] == "\n"
+        found += faults_of(name, value)
+    assert found == []
 
 
 @pytest.fixture(autouse=True)

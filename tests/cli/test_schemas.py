@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,8 +78,17 @@ def test_commands_that_other_tests_read_as_text_print_what_their_schemas_say(
     told("record", "--out", recording, *rounds, "-n", namesrv)
     told("record", "--info", recording)
     told("ha", "status", "-n", namesrv)
+    told("timers", "list", "-n", namesrv)
+    told("transactions", "list", "-n", namesrv)
+    told("version")
+    for area in ("broker", "group", "namesrv"):
+        told("check", area, "-n", namesrv)
     quick = ("--seconds", "0.2", "--warm-up", "0", "-q", "-n", namesrv)
     told("bench", "produce", *quick)
     told("bench", "e2e", *quick)
     told("bench", "consume", "--count", "100", "-q", "-n", namesrv)
     told("bench", "ha", "--mb", "1", "-q")
+    assert cluster.master.stop() == 0
+    shutil.rmtree(cluster.master.commitlog)
+    told("log", "accept-loss", str(cluster.master.store), "--dry-run")
+    told("log", "accept-loss", str(cluster.master.store), "--yes")

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from support.clusters.operated import Operated, operate
+from support.suite.printing import printed_json
+
+__all__ = ["operator", "printed_json", "two_masters"]
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ LINK = {
     "last_ack_age_s": 0.4,
     "heartbeat_interval_s": 5.0,
     "housekeeping_s": 20.0,
-    "transferred_bytes_per_s": 2048.0,
+    "transferred_bytes_per_s": 2048,
     "connected_s": 12.0,
     "gap_s": 0.7,
     "reconnects": 3,
@@ -57,6 +57,7 @@ def broker(**changes: Any) -> dict[str, Any]:
         "flushed_offset": 1000,
         "connections": [LINK],
         "slave": None,
+        "namesrvs": {},
         **changes,
     }
 
@@ -66,7 +67,19 @@ SLAVE = broker(
     role="SLAVE",
     address="10.0.0.2:10911",
     connections=[],
-    slave={"master": "10.0.0.1:10912", "state": "TRANSFER", "last_read_age_s": 1, "gap_bytes": 100},
+    slave={
+        "master": "10.0.0.1:10912",
+        "state": "TRANSFER",
+        "last_read_age_s": 1,
+        "gap_bytes": 100,
+        "reconnects": 0,
+        "last_error": "",
+        "last_error_age_s": None,
+        "heartbeat_interval_s": 5.0,
+        "housekeeping_s": 20.0,
+        "metadata": "stream",
+        "metadata_position": 0,
+    },
 )
 
 

@@ -1,9 +1,8 @@
-"""The documents that commands print with ``-o json``, and their JSON schemas (`docs/schemas`)."""
+"""The documents that the nouns print with ``-o json``; `docs/schemas` has their JSON schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from trioha.jobs.brokers import (
     BrokerDetail,
@@ -85,13 +84,3 @@ DOCUMENTS: Mapping[str, type] = {
     "user revoke": UserChange,
 }
 """Command → class of its document."""
-
-
-def schema_of(kind: type) -> dict[str, Any]:
-    """Return the JSON schema of a document. It may get more properties in later versions."""
-    import msgspec
-
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **msgspec.json.schema(kind),
-    }

@@ -27,6 +27,12 @@ def raft_status(
     leads = member == leader
     return {
         "group": GROUP,
+        "cluster": "DefaultCluster",
+        "secret": False,
+        "replicated_in_memory": False,
+        "lease_reads": False,
+        "elections": 1,
+        "links": [],
         "member_id": member,
         "role": "LEADER" if leads else "FOLLOWER",
         "term": term,

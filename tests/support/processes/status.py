@@ -14,6 +14,7 @@ import msgpack
 
 from support.processes.admin import request
 from support.processes.rig import REPO, Node
+from support.suite.printing import check_printed
 from trioha.journal.file import Event, read_journal
 from trioha.store.inspect import verify_store
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -135,6 +136,8 @@ def run_trioha(
 ) -> Outcome:
     """Run a `trioha` command to its end. No user ever sees a traceback.
 
+    A command that prints JSON prints what docs/schemas says.
+
     `prefix` comes before the command: see `support.processes.namespaces.Host.prefix`.
     """
     env = {key: value for key, value in os.environ.items() if not key.startswith("TRIOHA_")}
@@ -149,4 +152,5 @@ def run_trioha(
         check=False,
     )
     assert "Traceback" not in done.stderr + done.stdout, done.stderr
+    check_printed(arguments, done.stdout)
     return Outcome(done.returncode, done.stdout, done.stderr)

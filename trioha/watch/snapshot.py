@@ -23,8 +23,10 @@ from trioha.watch.queues import (
     Group,
     Queue,
     Topic,
+    TopicEnds,
     TopicGroup,
     TopicHeld,
+    ends_of,
     groups_by_topic,
     groups_of,
     held_of,
@@ -159,6 +161,11 @@ class ClusterSnapshot:
         return self.tables.of("held", [("queues", self.queues)], lambda: held_of(self.queues))
 
     @cached_property
+    def ends(self) -> Mapping[str, TopicEnds]:
+        """Sum of the ends of each topic's queues."""
+        return self.tables.of("ends", [("queues", self.queues)], lambda: ends_of(self.queues))
+
+    @cached_property
     def groups(self) -> Mapping[str, Group]:
         """Consumer groups with their lag by queue, and with members if those were asked for."""
         answers = fields_of(self.raw.get("answers"))
@@ -185,11 +192,11 @@ class ClusterSnapshot:
         for group in self.groups.values():
             _ = group.lag, group.lag_s_without_retries, group.retention_used
             if interest.topics:
-                _ = group.places, group.told_ms, group.lag_s
+                _ = group.places_hash, group.told_ms, group.lag_s
         if interest.topics:
             _ = self.topics
         if interest.stats_of_all:
-            _ = self.held, self.groups_by_topic
+            _ = self.held, self.ends, self.groups_by_topic
 
     @property
     def replicas(self) -> tuple[Replica, ...]:

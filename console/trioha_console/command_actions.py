@@ -168,8 +168,8 @@ class CommandActions(ReplayActions):
             raise TriohaError("nothing is known yet")
         name, _, number = rest.partition(" ")
         for one in app.frame.snapshot.replicas:
-            ids = {str(one.registered_id), str(one.home_id)}
-            if rest == one.address or (name == one.name and (not number or number in ids)):
+            ids = "", one.own_id, str(one.number)
+            if rest == one.address or (name == one.name and number in ids):
                 app.action_node(one.address)
                 return
         names = ", ".join(sorted({one.name for one in app.frame.snapshot.replicas}))

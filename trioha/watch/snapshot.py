@@ -233,9 +233,23 @@ def _sets(members: Fields, answers: Fields, at_wall_ms: int) -> tuple[ReplicaSet
             )
             for address in addresses
         ]
-        replicas = _without_superseded(replicas)
+        replicas = _without_superseded(_with_home_ids(replicas))
         sets.append(ReplicaSet(cluster=cluster, name=name, replicas=_linked(replicas)))
     return tuple(sets)
+
+
+def _with_home_ids(replicas: list[Replica]) -> list[Replica]:
+    """Take the id of a member that does not tell it from the other members of its set."""
+    told: dict[str, int] = {}
+    for one in replicas:
+        members = fields_of(one.answer.value).get("members")
+        for number, address in fields_of(members).items():
+            if str(number).isdecimal():
+                told[str(address)] = int(number)
+    return [
+        attrs.evolve(one, home_id=told.get(one.address)) if one.home_id is None else one
+        for one in replicas
+    ]
 
 
 def _without_superseded(replicas: list[Replica]) -> list[Replica]:
@@ -274,9 +288,8 @@ def _linked(replicas: list[Replica]) -> tuple[Replica, ...]:
     # if only one slave on that host has no known link.
     free = {key for key in free if ends[key].member_id is None}
     for slave in slaves:
-        home_id = slave.registered_id if slave.home_id is None else slave.home_id
         for key in sorted(free):
-            if ends[key].home_id == home_id:
+            if ends[key].home_id == slave.number:
                 take(slave, key)
                 break
     for slave in slaves:
@@ -317,7 +330,7 @@ def _master_of(slave: Replica, masters: list[Replica]) -> Replica | None:
 
 
 def _place(replica: Replica) -> tuple[bool, int, str]:
-    return not replica.is_master, replica.registered_id, replica.address
+    return not replica.is_master, replica.number, replica.address
 
 
 def _host(address: str) -> str:

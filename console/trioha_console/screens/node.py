@@ -112,8 +112,7 @@ class NodeScreen(DetailScreen):
             self.set_title(lines_of(f"{self.address}: not among the nodes any more"))
             return
         condition = condition_of(replica)
-        who = replica.member_id or replica.registered_id
-        title: Cell = ((f"{replica.name} {who}  ", "title"),)
+        title: Cell = ((f"{replica.name} {replica.own_id}  ", "title"),)
         title += ((f"{replica.address}  ", "strong"), *condition_cell(condition))
         if condition.why:
             title += ((f"  {condition.why}", "dim"),)

@@ -89,7 +89,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     TITLE = "trioha console"
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (130, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high"), (32, "-tall")]  # noqa: RUF012
     CSS = """
     Screen { background: $background; }
     ModalScreen { background: $background 60%; }

@@ -101,10 +101,10 @@ SHAPE: Shape[BrokerLine] = Shape(
         columns.text("VERSION", lambda line: line.replica.version, 7, width_max=16, importance=7),
         columns.age("UP", lambda line: line.replica.uptime_s, 7, importance=5),
         GridColumn(
-            title="TOLD",
+            title="ANSWER",
             cell=_told,
             key=lambda line: line.replica.answer.age_s,
-            width=5,
+            width=6,
             right=True,
             importance=6,
         ),
@@ -114,7 +114,7 @@ SHAPE: Shape[BrokerLine] = Shape(
         columns.count("WAITING", lambda line: line.replica.puts_waiting, 7, importance=5),
         columns.count("CLIENTS", lambda line: line.replica.client_connections, 7, importance=2),
         columns.size("LOG", lambda line: line.log_bytes, 9, importance=3),
-        columns.size("UNSEEN", lambda line: line.behind_bytes, 9, importance=6),
+        columns.size("DISPATCH", lambda line: line.behind_bytes, 9, importance=6),
         columns.share("DISK", lambda line: line.replica.disk_ratio, warn=0.75, bad=0.85, width=12),
     ),
 )

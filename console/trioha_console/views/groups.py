@@ -133,6 +133,8 @@ class GroupsView(SystemView):
     TITLE: ClassVar[str] = "Groups"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "dead_letters", "DLQ"),
+        Binding("n", "begin_new", "New"),
+        Binding("A", "begin('alter-group', 'retry')", "Alter"),
         Binding("R", "begin('reset-offsets')", "Reset"),
         Binding("D", "change('delete-group')", "Delete"),
     ]
@@ -152,6 +154,9 @@ class GroupsView(SystemView):
     @property
     def subject(self) -> str:
         return "" if self.grid.row is None else self.grid.row.group.name
+
+    def action_begin_new(self) -> None:
+        self.console.action_type("create-group ")
 
     async def action_dead_letters(self) -> None:
         if self.subject:

@@ -82,7 +82,7 @@ SHAPE: Shape[QueueLine] = Shape(
             width_max=30,
         ),
         columns.age("LAST PUT", lambda line: line.idle_s, 8),
-        columns.age("TOLD", lambda line: line.told_s, 6, importance=3),
+        columns.age("ANSWER", lambda line: line.told_s, 6, importance=3),
     ),
 )
 

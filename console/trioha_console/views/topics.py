@@ -203,9 +203,6 @@ class TopicsView(SystemView):
     def action_begin_new(self) -> None:
         self.console.action_type("create-topic ")
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return super().check_action("begin" if action == "begin_new" else action, parameters)
-
     async def action_browse(self) -> None:
         line = self.grid.row
         if line is not None:

@@ -85,7 +85,7 @@ class Changes(Widget):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A console that only looks, and a recording, offer no change."""
-        if action in ("begin", "change"):
+        if action in ("begin", "begin_new", "change"):
             return self.console.armed and self.console.source.live
         return super().check_action(action, parameters)
 

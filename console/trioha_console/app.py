@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,11 +31,12 @@ from trioha.shown import shown, shown_lines
 from trioha.watch.alerts import AlertChange, AlertLevel, Alerts
 from trioha.watch.collector import Interest, Raw
 from trioha.watch.history import History
-from trioha.watch.rules import RULES, Rule
+from trioha.watch.rules import RULES, Reading, Rule
 from trioha.watch.snapshot import ClusterSnapshot, Tables
 from trioha_console.command_actions import CommandActions
 from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
+from trioha_console.garbage import IdleCollector
 from trioha_console.hung_up import when_hung_up
 from trioha_console.layout import Layout, load_layout, save_layout
 from trioha_console.operations import PlannedOperation
@@ -86,7 +89,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     TITLE = "trioha console"
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (130, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high"), (32, "-tall")]  # noqa: RUF012
     CSS = """
     Screen { background: $background; }
     ModalScreen { background: $background 60%; }
@@ -129,6 +132,7 @@ class ConsoleApp(CommandActions, App[None]):
 
         snapshot: ClusterSnapshot
         source: Source
+        changes: Sequence[AlertChange]
 
     def __init__(
         self,
@@ -140,8 +144,10 @@ class ConsoleApp(CommandActions, App[None]):
         layout_path: Path | None = None,
         open_context: OpenContext = context_source,
         open_other: OpenContext = context_source_seldom,
+        collector: IdleCollector | None = None,
     ) -> None:
         super().__init__()
+        self._collector = collector
         self._open_context = open_context
         self._open_other = open_other
         self.source = source
@@ -260,10 +266,23 @@ class ConsoleApp(CommandActions, App[None]):
                 # recording the tables are also read by jumps, in this thread.
                 read = partial(ClusterSnapshot.of, raw, self._tables)
                 snapshot = await asyncio.to_thread(read) if source.live else read()
-                await asyncio.to_thread(snapshot.prepare, self._interest)
-                self.post_message(self.FrameArrived(snapshot, source))
+                readings = await asyncio.to_thread(self._prepare, snapshot, self.view)
+                if source is not self.source:
+                    break
+                # Keys that came meanwhile go between.
+                self._history.add(snapshot)
+                await asyncio.sleep(0)
+                changes = self.alerts.look(snapshot, readings)
+                self.post_message(self.FrameArrived(snapshot, source, changes))
         finally:
             await source.close()
+
+    def _prepare(self, snapshot: ClusterSnapshot, view: View) -> Mapping[str, Sequence[Reading]]:
+        """Make what is read and drawn of large tables, in another thread."""
+        with self._collector.making_tables() if self._collector else contextlib.nullcontext():
+            snapshot.prepare(self._interest)
+            view.prepare(snapshot)
+            return self.alerts.read_groups(snapshot)
 
     def follow(self, source: Source, rules: Mapping[str, Rule]) -> None:
         """Watch another cluster from now on; nothing of the old one is kept."""
@@ -282,15 +301,18 @@ class ConsoleApp(CommandActions, App[None]):
         # A frame may still come while the app takes its widgets down.
         if event.source is not self.source or not self.main.query(NavLine):
             return
-        self._take_snapshot(event.snapshot)
+        if self._collector is not None:
+            self._collector.look(time.monotonic(), self.last_key_s)
+        self._take_snapshot(event.snapshot, event.changes)
 
     def take_raw(self, raw: Raw) -> None:
         """Something newer is known."""
-        self._take_snapshot(ClusterSnapshot.of(raw, self._tables))
-
-    def _take_snapshot(self, snapshot: ClusterSnapshot) -> None:
+        snapshot = ClusterSnapshot.of(raw, self._tables)
         self._history.add(snapshot)
-        self._tell(self.alerts.look(snapshot))
+        self._take_snapshot(snapshot, self.alerts.look(snapshot))
+
+    def _take_snapshot(self, snapshot: ClusterSnapshot, changes: Sequence[AlertChange]) -> None:
+        self._tell(changes)
         if not self.paused or self.frame is None:
             self.frame = Frame(snapshot, self._history, self.source.live)
             self.show_frame()

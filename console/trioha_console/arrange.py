@@ -90,8 +90,13 @@ def _matching(group: list[Row], shape: Shape[Row], matches: Callable[[str], bool
 
 def _sort(rows: list[Any], value: Callable[[Any], Any], descending: bool) -> None:
     """In place; what has no value comes last, whichever way."""
-    known = [(found, row) for row in rows if (found := value(row)) is not None]
-    unknown = [row for row in rows if value(row) is None]
+    known: list[tuple[Any, Any]] = []
+    unknown: list[Any] = []
+    for row in rows:
+        if (found := value(row)) is None:
+            unknown.append(row)
+        else:
+            known.append((found, row))
     try:
         known.sort(key=_first, reverse=descending)
     except TypeError:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from textual import events, on
 
+from trioha.broker.admin_config import REMOTE_KEYS
 from trioha.errors import TriohaError
 from trioha.wire.names import dlq_topic
 from trioha.words import what_there_is
@@ -91,8 +92,10 @@ class CommandActions(ReplayActions):
     def _completions(self, line: str) -> list[str]:
         return completions(line, self._names_of)
 
-    def _names_of(self, command: str) -> list[str]:
+    def _names_of(self, command: str, before: str) -> list[str]:
         """What may follow a command: names of this cluster, of columns, of themes."""
+        if before:
+            return self._second_names(command, before)
         app = self._console()
         snapshot = app.frame.snapshot if app.frame is not None else None
         grid = app.front_grid
@@ -107,7 +110,8 @@ class CommandActions(ReplayActions):
                 ("drain", "undrain", "set"), lambda: {one.name for one in snapshot.sets}
             )
             names |= dict.fromkeys(
-                ("delete-group", "reset-offsets", "dlq", "resend", "purge"), lambda: snapshot.groups
+                ("alter-group", "delete-group", "reset-offsets", "dlq", "resend", "purge"),
+                lambda: snapshot.groups,
             )
             names |= dict.fromkeys(("alter-topic", "delete-topic"), lambda: snapshot.topics)
             names |= {
@@ -120,6 +124,31 @@ class CommandActions(ReplayActions):
                 "queues": lambda: snapshot.topics,
                 "messages": lambda: snapshot.topics,
             }
+        return sorted(names.get(command, tuple)())
+
+    def _second_names(self, command: str, first: str) -> list[str]:
+        """What may follow a command and a name: its topics, settings, nodes."""
+        frame = self._console().frame
+        if frame is None:
+            return []
+        snapshot = frame.snapshot
+        names: dict[str, Callable[[], Iterable[str]]] = {
+            "reset-offsets": lambda: (
+                snapshot.groups[first].topics if first in snapshot.groups else ()
+            ),
+            "set": lambda: REMOTE_KEYS,
+            "alter-topic": lambda: ("queues", "perm", "order"),
+            "alter-group": lambda: ("retry", "consume"),
+            "sort": lambda: ("up", "down"),
+            **dict.fromkeys(
+                ("drain", "goto", "failover"),
+                lambda: (
+                    one.own_id if command != "drain" else str(one.number)
+                    for one in snapshot.replicas
+                    if one.name == first
+                ),
+            ),
+        }
         return sorted(names.get(command, tuple)())
 
     def run_or_ask(self, command: Command) -> None:
@@ -168,8 +197,8 @@ class CommandActions(ReplayActions):
             raise TriohaError("nothing is known yet")
         name, _, number = rest.partition(" ")
         for one in app.frame.snapshot.replicas:
-            ids = {str(one.registered_id), str(one.home_id)}
-            if rest == one.address or (name == one.name and (not number or number in ids)):
+            ids = "", one.own_id, str(one.number)
+            if rest == one.address or (name == one.name and number in ids):
                 app.action_node(one.address)
                 return
         names = ", ".join(sorted({one.name for one in app.frame.snapshot.replicas}))

@@ -46,6 +46,8 @@ COMMANDS: Sequence[Command] = (
     Command("create-topic", (), "NAME [QUEUES] [rw]", "Create a topic.", "operate"),
     Command("alter-topic", (), "NAME queues N|perm r|order yes", "Change a topic.", "operate"),
     Command("delete-topic", (), "NAME", "Delete a topic.", "operate"),
+    Command("create-group", (), "NAME [retry N]", "Create a group.", "operate"),
+    Command("alter-group", (), "NAME retry N|consume no", "Change a group.", "operate"),
     Command("delete-group", (), "NAME", "Delete a group, its progress, its DLQ.", "operate"),
     Command("reset-offsets", (), "GROUP TOPIC 1h ago|latest", "Move a group's offsets.", "operate"),
     Command("dlq", (), "GROUP", "Browse a group's dead letters.", "dlq"),
@@ -84,10 +86,10 @@ def find_command(line: str) -> tuple[Command, str]:
     raise TriohaError(f"there is no command :{word}; ? lists them")
 
 
-def completions(line: str, names_of: Callable[[str], Iterable[str]]) -> list[str]:
+def completions(line: str, names_of: Callable[[str, str], Iterable[str]]) -> list[str]:
     """Return the lines that `line` may become: a command's name, then what it takes.
 
-    `names_of` has the names that a command takes.
+    `names_of` has the names that a command takes, or after a first name the second ones.
     """
     word, blank, rest = line.lstrip().partition(" ")
     if not blank:
@@ -97,12 +99,13 @@ def completions(line: str, names_of: Callable[[str], Iterable[str]]) -> list[str
     except TriohaError:
         return []
     before, _, last = rest.rpartition(" ")
-    if before:
+    if " " in before:
         return []
     folded = last.casefold()
+    lead = f"{command.name} {before} " if before else f"{command.name} "
     return [
-        f"{command.name} {name}"
-        for name in names_of(command.name)
+        f"{lead}{name}"
+        for name in names_of(command.name, before)
         if name.casefold().startswith(folded)
     ]
 

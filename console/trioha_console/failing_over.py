@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from trioha.errors import TriohaError
-from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait
+from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait, advance
 from trioha.failover.engine import FailoverEngine, Order
 from trioha.failover.outcome import Outcome, Step
 from trioha.failover.plan import Plan
@@ -61,14 +61,14 @@ async def run_failover(
 async def drive(flow: Flow[T], source: Asking) -> T:
     """Run a flow of the engine's to its end."""
     try:
-        effect = next(flow)
+        effect = advance(flow, None, [])
         while True:
             if isinstance(effect, Wait):
                 await asyncio.sleep(effect.seconds)
                 replies: list[Reply] = []
             else:
                 replies = await asyncio.gather(*(_ask(source, one) for one in effect))
-            effect = flow.send(replies)
+            effect = advance(flow, effect, replies)
     except StopIteration as end:
         result: T = end.value
         return result

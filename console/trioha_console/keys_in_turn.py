@@ -9,6 +9,7 @@ say. Keys that arrive before it is home are kept.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +39,8 @@ class KeysInTurn(App[None]):
         self._kept: deque[events.Key | events.Paste] = deque()
         self._turn = 0
         self._is_settled = True
+        self.last_key_s = 0.0
+        """Time of the last key, as `time.monotonic()` has it."""
 
     @property
     def is_settled(self) -> bool:
@@ -48,6 +51,7 @@ class KeysInTurn(App[None]):
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
             await super().on_event(event)
             return
+        self.last_key_s = time.monotonic()
         self._kept.append(event)
         if self._is_settled:
             await self._next_key()

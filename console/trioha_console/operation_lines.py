@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
+from typing import Any
 
 from trioha.errors import TriohaError
 from trioha.jobs.offsets import Goal, To
@@ -16,6 +18,7 @@ from trioha_console.operations import (
     delete_topic,
     drain_broker,
     purge_dead_letters,
+    put_group,
     resend_dead_letters,
     reset_offsets,
     set_setting,
@@ -60,6 +63,31 @@ def _alter_topic(words: list[str], _: int) -> PlannedOperation:
     if len(more) % 2:
         raise TriohaError(f"{more[-1]} has no value: `:{usage}`")
     return alter_topic(name, queues=queues, perm=perm, order=order)
+
+
+def _create_group(words: list[str], _: int) -> PlannedOperation:
+    name, *more = _at_least(words, 1, _GROUP_USAGE.format("create"))
+    return put_group(name, create=True, **_group_settings(more, "create"))
+
+
+def _alter_group(words: list[str], _: int) -> PlannedOperation:
+    name, *more = _at_least(words, 3, _GROUP_USAGE.format("alter"))
+    return put_group(name, create=False, **_group_settings(more, "alter"))
+
+
+_GROUP_USAGE = "{}-group NAME [retry N] [consume yes|no]"
+
+
+def _group_settings(words: list[str], verb: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in zip_longest(words[::2], words[1::2], fillvalue=""):
+        if key == "retry" and value.isdecimal():
+            found["retry_max"] = int(value)
+        elif key == "consume" and value in ("yes", "no"):
+            found["consume"] = value == "yes"
+        else:
+            raise TriohaError(f"{key} {value} is not understood: `:{_GROUP_USAGE.format(verb)}`")
+    return found
 
 
 def _reset_offsets(words: list[str], now_ms: int) -> PlannedOperation:
@@ -129,6 +157,8 @@ _PARSERS: Mapping[str, Callable[[list[str], int], PlannedOperation]] = {
     "create-topic": _create_topic,
     "alter-topic": _alter_topic,
     "delete-topic": _named(delete_topic, "delete-topic NAME"),
+    "create-group": _create_group,
+    "alter-group": _alter_group,
     "delete-group": _named(delete_group, "delete-group NAME"),
     "reset-offsets": _reset_offsets,
     "resend": _resend,

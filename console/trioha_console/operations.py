@@ -18,7 +18,12 @@ from trioha.jobs.brokers import carry_out_setting, plan_setting
 from trioha.jobs.browse import Wanted, browse
 from trioha.jobs.dead_letters import carry_out_purge, dlq_of, plan_purge
 from trioha.jobs.drain import DrainOrder, carry_out_drain, plan_drain, undo_drain
-from trioha.jobs.group_changes import carry_out_group, plan_delete_group
+from trioha.jobs.group_changes import (
+    GroupSettings,
+    carry_out_group,
+    plan_delete_group,
+    plan_put_group,
+)
 from trioha.jobs.messages import FoundMessage
 from trioha.jobs.offsets import Goal, OffsetChange, carry_out_offsets, plan_offsets
 from trioha.jobs.resend import ResendOrder, ResendProgress, ResendResult, resend
@@ -116,6 +121,33 @@ def _topic(made: TopicChange) -> Planned:
         return Done([f"topic {made.topic}: {made.action} is done", *done.notes])
 
     return Planned(lines, made.loses, made.refusals, run)
+
+
+def put_group(
+    name: str, *, create: bool, retry_max: int | None = None, consume: bool | None = None
+) -> PlannedOperation:
+    def plan(scope: JobScope) -> Flow[Planned]:
+        made = yield from plan_put_group(
+            scope, name, create=create, retry_max_times=retry_max, consume_enable=consume
+        )
+
+        def run(scope: JobScope, _: Say) -> Flow[Done]:
+            done = yield from carry_out_group(scope, made)
+            return Done([f"group {name}: {made.action} is done", *done.notes])
+
+        lines = [f"on {', '.join(made.brokers)}: {_settings(made.settings)}"]
+        if made.before is not None:
+            lines.append(f"before: {_settings(made.before)}")
+        return Planned(lines, made.loses, made.refusals, run)
+
+    return PlannedOperation("create group" if create else "alter group", name, plan)
+
+
+def _settings(one: GroupSettings | None) -> str:
+    if one is None:
+        return "-"
+    consumes = "consumes" if one.consume_enable else "does not consume"
+    return f"{consumes}, delivered again up to {one.retry_max_times} times"
 
 
 def delete_group(name: str) -> PlannedOperation:

@@ -31,9 +31,8 @@ from typing import Any
 from support.screens.screens import LARGE
 from textual.events import Key
 from trioha_console.app import ConsoleApp
+from trioha_console.garbage import IdleCollector
 from trioha_console.source import LiveSource
-
-from trioha.cli.garbage import tune_garbage_collector
 
 SCREENS = ("replication", "brokers", "topics", "queues", "groups", "alerts")
 _SETTLED_S = 12
@@ -75,8 +74,7 @@ class Drawn:
 
 @contextlib.asynccontextmanager
 async def open_app(namesrv: str) -> AsyncIterator[ConsoleApp]:
-    app = ConsoleApp(LiveSource((namesrv,)))
-    tune_garbage_collector()
+    app = ConsoleApp(LiveSource((namesrv,)), collector=IdleCollector(time.monotonic()))
     async with app.run_test(size=LARGE):
         yield app
 

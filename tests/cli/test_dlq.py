@@ -60,7 +60,7 @@ def test_dead_letters_go_back_to_their_group_alone_and_once(operator: Operated) 
     ]
     assert progress["lag"] == 0
 
-    assert "costs  6 dead letters" in operator.ok("dlq", "purge", "mailers", "--dry-run")
+    assert "data loss  6 dead letters" in operator.ok("dlq", "purge", "mailers", "--dry-run")
     assert operator.json("dlq", "purge", "mailers", "--yes")["done"]
     said = operator.refused(ExitCode.FAILED, "dlq", "browse", "mailers")
     assert "mailers" in said

@@ -40,7 +40,7 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(operator: Opera
     assert "ordered: no" in operator.ok("topic", "alter", "life", "--no-order", "--queues", "3")
 
     shown = operator.ok("topic", "delete", "life", "--dry-run")
-    assert "costs  8 messages in 6 queues" in shown
+    assert "data loss  8 messages in 6 queues" in shown
     operator.ok("topic", "delete", "life", "--yes")
     assert "no topic life" in operator.refused(ExitCode.FAILED, "topic", "delete", "life")
     # Its queues begin anew: no consumer skips what comes under old offsets.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import click
 
 from trioha.cli.client_options import chosen_context, namesrv_option, secret_option
-from trioha.cli.garbage import tune_garbage_collector
 from trioha.contexts import load_contexts
 from trioha.credentials import current_credentials
 from trioha.errors import TriohaError
@@ -42,6 +42,7 @@ def command(ctx: click.Context, namesrv: str, replay: Path | None, write: bool) 
     """
     try:
         from trioha_console.app import ConsoleApp
+        from trioha_console.garbage import IdleCollector
         from trioha_console.layout import layout_path
         from trioha_console.link import Links
         from trioha_console.replay_source import ReplaySource
@@ -71,7 +72,6 @@ def command(ctx: click.Context, namesrv: str, replay: Path | None, write: bool) 
         rules=context.rules if context is not None else contexts.rules,
         contexts=contexts,
         layout_path=layout_path(),
+        collector=IdleCollector(time.monotonic()),
     )
-    # Ten thousand queues are ten thousand rows at each look: a third of the time went into this.
-    tune_garbage_collector()
     app.run()

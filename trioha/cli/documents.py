@@ -145,7 +145,7 @@ def run_change(
 def plan_in_words(plan: P, in_words: Callable[[P], str]) -> str:
     """Return the plan, what it loses, and what speaks against it."""
     lines = [in_words(plan)]
-    lines += [f"  costs  {loss}" for loss in plan.loses]
+    lines += [f"  data loss  {loss}" for loss in plan.loses]
     lines += [f"! {refusal}" for refusal in plan.refusals]
     lines += [f"! {note}" for note in plan.notes]
     return "\n".join(lines)

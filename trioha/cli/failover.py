@@ -134,7 +134,7 @@ def plan_in_words(plan: Plan) -> str:
             lines.append(f"  steps down    {_in_words(master)}")
         lines.append(f"  new master    {_in_words(target)}")
         if plan.loss is not None:
-            lines.append(f"  loses         {plan.loss}")
+            lines.append(f"  data loss     {plan.loss}")
     if plan.candidates:
         rows = [
             (one.rank or None, one.replica.home_id, one.replica.address, one.reason)

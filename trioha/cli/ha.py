@@ -97,7 +97,7 @@ async def cluster_status(namesrv: str, timeout_s: float) -> tuple[list[Status], 
     """
     snapshot = await look_at_cluster(namesrv, timeout_s)
     shown = [one for one in snapshot.replicas if one.registered or not one.answer.error]
-    brokers = sorted(map(_status_of, shown), key=lambda one: (one["name"], one["id"]))
+    brokers = sorted(map(_status_of, shown), key=lambda one: (one["name"], one["registered_id"]))
     namesrvs = sorted(snapshot.namesrvs, key=lambda one: one.address)
     for broker in brokers:
         broker["namesrvs"] = {
@@ -110,10 +110,11 @@ async def cluster_status(namesrv: str, timeout_s: float) -> tuple[list[Status], 
 
 
 def _status_of(replica: Replica) -> Status:
-    """Return a broker's status, under the name and id that it has at the name servers."""
+    """Return a broker's status, under the name that it has at the name servers and its own id."""
     broker: Status = {
         "name": replica.name,
-        "id": replica.registered_id,
+        "id": replica.number,
+        "registered_id": replica.registered_id,
         "role": None,
         "address": replica.address,
         "ha_address": None,
@@ -129,8 +130,9 @@ def _status_of(replica: Replica) -> Status:
     if replica.answer.error:
         broker["error"] = replica.answer.error
     elif replica.is_trioha and isinstance(told, dict):
-        # The name server's word stands for who it is: that is what clients go by.
-        broker.update({key: told[key] for key in told if key not in ("name", "id", "address")})
+        # The name server's word stands for the name and address: that is what clients go by.
+        known = ("name", "id", "registered_id", "address")
+        broker.update({key: told[key] for key in told if key not in known})
         if not isinstance(broker["connections"], list):
             broker["connections"] = []
     else:
@@ -147,10 +149,14 @@ def _fill_gaps(brokers: Sequence[Status]) -> None:
     A link's own word goes no further than the last frame: a master that has nothing to send, or
     will send nothing, looks the same to its slave.
     """
-    ends = {broker["name"]: broker["max_phy_offset"] for broker in brokers if not broker["id"]}
+    ends = {
+        broker["name"]: broker["max_phy_offset"]
+        for broker in brokers
+        if not broker["registered_id"]
+    }
     for broker in brokers:
         end, ours = ends.get(broker["name"]), broker["max_phy_offset"]
-        if broker["id"]:
+        if broker["registered_id"]:
             broker["gap_bytes"] = None if None in (end, ours) else max(0, end - ours)
 
 

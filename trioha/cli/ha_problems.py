@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trioha.cli.ha_terms import problems_of_terms
+from trioha.cli.ha_terms import problems_of_terms, registered_id
 from trioha.cli.output import age_in_words, size_in_words
 
 Status = dict[str, Any]
@@ -17,7 +17,7 @@ _QUIET_INTERVALS = 3
 
 
 def problems_of(brokers: Sequence[Status]) -> Iterator[str]:
-    masters = {broker["name"]: broker for broker in brokers if broker["id"] == 0}
+    masters = {broker["name"]: broker for broker in brokers if registered_id(broker) == 0}
     told: set[str] = set()
     for broker in brokers:
         name = broker["name"]
@@ -84,7 +84,7 @@ def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Itera
             yield (
                 f"{who}: its log goes further than its master's and may be the only copy of what "
                 "was acknowledged; compare them with `trioha log diff`, and make it master with "
-                f"`trioha failover {broker['name']} --to {broker.get('home_id', broker['id'])}`"
+                f"`trioha failover {broker['name']} --to {broker['id']}`"
             )
         else:
             yield f"{who}: needs `trioha ha resync {broker['name']} --id {broker['id']}`"
@@ -93,7 +93,7 @@ def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Itera
         age = slave.get("last_error_age_s")
         since = f", {age_in_words(age)} ago" if error and age is not None else ""
         yield f"{who}: follows nobody now (state {state}{since}{f': {error}' if error else ''})"
-    if not broker["id"] or master is None:
+    if not registered_id(broker) or master is None:
         return
     begins, ends = master["min_phy_offset"], broker["max_phy_offset"]
     if begins and ends and ends < begins and not _goes_further(broker, master):

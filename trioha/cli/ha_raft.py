@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from trioha.cli.ha_terms import registered_id
 from trioha.cli.raft_words import member_table, problems_of_group
 from trioha.watch.replica_set import ReplicaSet
 from trioha.watch.snapshot import ClusterSnapshot
@@ -32,7 +33,7 @@ def groups_of(brokers: Sequence[Status]) -> tuple[ReplicaSet, ...]:
             broker["address"]: {
                 "name": broker["name"],
                 "cluster": "",
-                "id": broker["id"],
+                "id": registered_id(broker),
                 "registered": broker.get("registered", True),
             }
             for broker in brokers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from trioha.cli.failures import ExitCode
 from trioha.cli.output import print_json, size_in_words
 from trioha.client import Admin, ClusterConfig, open_admin
 from trioha.errors import CommandError, TriohaError, Unreachable
+from trioha.jobs.brokers import own_id
 from trioha.wire.refusals import no_permission
 
 _AGAIN_S = 0.5
@@ -128,15 +130,20 @@ async def _addresses_of(admin: Admin, broker: str, broker_id: int) -> tuple[str,
     if data is None:
         known = ", ".join(sorted(info.broker_addr_table)) or "none"
         raise TriohaError(f"no broker {broker} is registered; known are: {known}")
-    address = data.broker_addrs.get(broker_id)
+    statuses: dict[str, Mapping[str, Any]] = {}
+    for one in data.broker_addrs.values():
+        with contextlib.suppress(CommandError, Unreachable):
+            statuses[one] = await admin.node_status(one)
+    nodes = {own_id(statuses, one, number): one for number, one in data.broker_addrs.items()}
+    address = nodes.get(broker_id)
     if address is None:
-        known = ", ".join(map(str, sorted(data.broker_addrs)))
+        known = ", ".join(map(str, sorted(nodes)))
         raise TriohaError(f"{broker} has no brokerId {broker_id} registered; it has {known}")
-    if broker_id == 0:
-        raise no_permission(
-            f"brokerId 0 is the master of {broker}: its log is the one that others copy"
-        )
     master = data.broker_addrs.get(0)
+    if address == master:
+        raise no_permission(
+            f"brokerId {broker_id} is the master of {broker}: its log is the one that others copy"
+        )
     return str(address), None if master is None else str(master)
 
 

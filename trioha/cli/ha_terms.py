@@ -42,6 +42,12 @@ def terms_in_words(brokers: Sequence[Status]) -> list[str]:
     return parts
 
 
+def registered_id(broker: Status) -> int:
+    """Return the id at the name servers: 0 for a master; `id` is the node's own."""
+    number: int = broker.get("registered_id", broker["id"])
+    return number
+
+
 def _terms(members: Iterator[Status]) -> Iterator[Mapping[str, object]]:
     """The newest terms of a set that was failed over."""
     knowing = max(members, key=lambda one: _number_of_newest(one))

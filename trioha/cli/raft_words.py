@@ -70,8 +70,7 @@ def problems_of_group(one: ReplicaSet) -> Iterator[str]:
     if whole.level >= Level.WARN and whole.why:
         yield f"{one.name}: {whole.why}"
     for replica in one.replicas:
-        name = replica.member_id or f"id {replica.registered_id}"
-        who = f"{one.name} {name} at {replica.address}"
+        who = f"{one.name} {replica.own_id} at {replica.address}"
         found = condition_of(replica)
         if found.level > Level.GOOD and found.why and found.why != whole.why:
             yield f"{who}: {found.why}"
@@ -120,7 +119,7 @@ def _member_as_dict(replica: Replica) -> dict[str, object]:
     found, link, told = condition_of(replica), replica.link, replica.answer.value
     return {
         "member": replica.member_id,
-        "id": replica.registered_id,
+        "id": replica.number,
         "address": replica.address,
         "registered": replica.registered,
         "role": replica.standing,

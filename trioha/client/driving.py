@@ -8,7 +8,7 @@ import trio
 
 from trioha.client.cluster import Cluster
 from trioha.errors import Unreachable
-from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait
+from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait, advance
 from trioha.services.remoting.client import RemotingClient
 
 T = TypeVar("T")
@@ -17,14 +17,14 @@ T = TypeVar("T")
 async def drive(flow: Flow[T], cluster: Cluster) -> T:
     """Run a flow to its end and return its result."""
     try:
-        effect = next(flow)
+        effect = advance(flow, None, [])
         while True:
             if isinstance(effect, Wait):
                 await trio.sleep(effect.seconds)
                 replies: list[Reply] = []
             else:
                 replies = await _ask_all(cluster, effect)
-            effect = flow.send(replies)
+            effect = advance(flow, effect, replies)
     except StopIteration as end:
         result: T = end.value
         return result

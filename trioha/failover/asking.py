@@ -9,11 +9,13 @@ list after that time. Trio drives it in the CLI, asyncio in the console, a simul
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from struct import error
 from typing import Any, TypeVar
 
 import attrs
 import msgpack
 
+from trioha.errors import RemoteProtocolError
 from trioha.wire.codes import ResponseCode
 from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
@@ -85,7 +87,25 @@ class Wait:
 
 
 Reply = Answer | Failed
-Flow = Generator[tuple[Ask, ...] | Wait, list[Reply], T]
+Effect = tuple[Ask, ...] | Wait
+Flow = Generator[Effect, list[Reply], T]
+
+
+def advance(flow: Flow[T], before: Effect | None, replies: list[Reply]) -> Effect:
+    """Give a flow the replies to the effect `before`, and return the next one; None begins it.
+
+    Errors: StopIteration with the result at its end, what the flow raises, and RemoteProtocolError
+    when an answer has not got the fields or values that the flow reads.
+    """
+    if before is None:
+        return next(flow)
+    try:
+        return flow.send(replies)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, error) as odd:
+        asked = () if isinstance(before, Wait) else before
+        who = ", ".join(sorted({one.address for one in asked})) or "a node"
+        reason = f"{type(odd).__name__}: {odd}"
+        raise RemoteProtocolError(f"what {who} answered cannot be read ({reason})") from odd
 
 
 def ask_all(*asks: Ask) -> Flow[list[Reply]]:

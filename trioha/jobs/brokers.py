@@ -13,7 +13,7 @@ import attrs
 
 from trioha.errors import RemoteProtocolError
 from trioha.failover.asking import Answer, Failed, Flow, Reply
-from trioha.jobs.cluster_map import ClusterMap, find_node, read_map
+from trioha.jobs.cluster_map import ClusterMap, find_master, read_map
 from trioha.jobs.telling import (
     JobScope,
     NotThere,
@@ -142,10 +142,14 @@ def list_brokers(scope: JobScope, *, cluster: str = "") -> Flow[BrokerList]:
         ask_many([scope.ask(address, code) for _, _, address in nodes])
         for code in (RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.TRIOHA_NODE_STATUS)
     )
+    told = {
+        address: _status_of(status) for (_, _, address), status in zip(nodes, statuses, strict=True)
+    }
     lines = [
-        _line(known, *node, table, status)
-        for node, table, status in zip(nodes, runtime, statuses, strict=True)
+        _line(known, name, own_id(told, address, number), address, table, status)
+        for (name, number, address), table, status in zip(nodes, runtime, statuses, strict=True)
     ]
+    lines.sort(key=lambda one: (one.name, one.id))
     return BrokerList(lines)
 
 
@@ -154,7 +158,7 @@ def describe_broker(
 ) -> Flow[BrokerDetail]:
     """Describe one broker. Errors: NotThere, Unreachable, CommandError."""
     known = yield from read_map(scope)
-    found_id, address = find_node(known, broker, broker_id)
+    found_id, address = yield from _find_node(scope, known, broker, broker_id)
     answer = yield from read_one(scope, address, RequestCode.GET_BROKER_RUNTIME_INFO)
     table = decode_kv_table(answer.body)
     (reply,) = yield from ask_many([scope.ask(address, RequestCode.TRIOHA_NODE_STATUS)])
@@ -200,7 +204,7 @@ def get_settings(
 ) -> Flow[BrokerSettings]:
     """Return a broker's settings, or one of them. Errors: NotThere, Unreachable, CommandError."""
     known = yield from read_map(scope)
-    found_id, address = find_node(known, broker, broker_id)
+    found_id, address = yield from _find_node(scope, known, broker, broker_id)
     settings = yield from _read_settings(scope, address)
     if key and key not in settings:
         raise NotThere(f"{broker} has no setting {key}{what_there_is(key, settings, otherwise='')}")
@@ -217,9 +221,10 @@ def plan_setting(
     """
     known = yield from read_map(scope)
     known.names(broker=broker)
-    nodes = known.brokers[broker]
-    if broker_id is not None:
-        nodes = dict([find_node(known, broker, broker_id)])
+    if broker_id is None:
+        nodes = yield from _own_ids(scope, known, broker)
+    else:
+        nodes = dict([(yield from _find_node(scope, known, broker, broker_id))])
     each = yield from side_by_side(_read_settings(scope, address) for address in nodes.values())
     before = {}
     for number, settings in zip(nodes, each, strict=True):
@@ -258,6 +263,53 @@ def clean(
             yield from change_one(scope, address, CLEANINGS[one], done=done)
         done.append(name)
     return CleanResult(done, what)
+
+
+def _find_node(
+    scope: JobScope, known: ClusterMap, broker: str, broker_id: int | None
+) -> Flow[tuple[int, str]]:
+    """Return the id and address of one node: the master unless `broker_id` says another.
+
+    Errors: NotThere.
+    """
+    master = find_master(known, broker)
+    nodes = yield from _own_ids(scope, known, broker)
+    for number, address in nodes.items():
+        if number == broker_id or (broker_id is None and address == master):
+            return number, address
+    ids = ", ".join(map(str, nodes))
+    raise NotThere(f"broker {broker} has no node {broker_id}; its nodes are: {ids}")
+
+
+def _own_ids(scope: JobScope, known: ClusterMap, broker: str) -> Flow[dict[int, str]]:
+    """Return the addresses of a broker's nodes by their own ids."""
+    addresses = known.brokers[broker]
+    replies = yield from ask_many(
+        [scope.ask(one, RequestCode.TRIOHA_NODE_STATUS) for one in addresses.values()]
+    )
+    statuses = dict(zip(addresses.values(), map(_status_of, replies), strict=True))
+    return dict(
+        sorted(
+            (own_id(statuses, address, number), address) for number, address in addresses.items()
+        )
+    )
+
+
+def own_id(statuses: Mapping[str, Mapping[Any, Any]], address: str, registered_id: int) -> int:
+    """Return the configured id of a node, which no failover changes.
+
+    A node that does not answer is known to the other members of its set; Java's brokers have the
+    id that they registered.
+    """
+    home_id = statuses.get(address, {}).get("home_id")
+    if isinstance(home_id, int):
+        return home_id
+    for status in statuses.values():
+        members = status.get("members")
+        for number, other in members.items() if isinstance(members, dict) else ():
+            if other == address and str(number).isdecimal():
+                return int(number)
+    return registered_id
 
 
 def _read_settings(scope: JobScope, address: str) -> Flow[dict[str, str]]:

@@ -84,19 +84,13 @@ def silent_in_words(scope: JobScope, known: ClusterMap) -> list[str]:
     return [f"{names[one]} is left out: {silent[one]}" for one in silent if one in names]
 
 
-def find_node(known: ClusterMap, broker: str, broker_id: int | None = None) -> tuple[int, str]:
-    """Return the id and address of one node: the master unless `broker_id` says another.
-
-    Errors: NotThere.
-    """
+def find_master(known: ClusterMap, broker: str) -> str:
+    """Return the address of a broker's master, or of its first slave. Errors: NotThere."""
     known.names(broker=broker)
     addresses = known.brokers[broker]
-    if broker_id is None:
-        broker_id = min(addresses, default=MASTER_ID)
-    if broker_id not in addresses:
-        ids = ", ".join(map(str, addresses)) or "none"
-        raise NotThere(f"broker {broker} has no node {broker_id}; its nodes are: {ids}")
-    return broker_id, addresses[broker_id]
+    if not addresses:
+        raise NotThere(f"broker {broker} has no node")
+    return addresses[min(addresses)]
 
 
 def read_route(scope: JobScope, topic: str) -> Flow[TopicRouteData | None]:

@@ -81,6 +81,7 @@ def plan_drain(
     detail = yield from describe_broker(scope, broker, broker_id)
     status: dict[str, Any] = dict(detail.status)
     known = yield from read_map(scope)
+    is_master = known.brokers[broker].get(MASTER_ID) == detail.address
     raft = status.get("raft")
     would, refusals, notes = [], [], []
     way = "nothing"
@@ -88,7 +89,7 @@ def plan_drain(
         if raft.get("leader_id") == raft.get("member_id"):
             way = "transfer"
             would.append(f"the leadership of {broker} goes to its best follower")
-    elif detail.id == MASTER_ID and status.get("standing") == "MASTER" and _others(status):
+    elif is_master and status.get("standing") == "MASTER" and _others(status):
         plan = yield from dry_run(_order(scope, broker, order))
         if plan.target is not None:
             way = "failover"
@@ -96,7 +97,7 @@ def plan_drain(
             refusals += [str(one) for one in plan.refusals]
         else:
             notes += [f"{broker} keeps its mastership: {one}" for one in plan.refusals]
-    if way == "nothing" and detail.id == MASTER_ID and not isinstance(raft, dict):
+    if way == "nothing" and is_master and not isinstance(raft, dict):
         way = "write permission"
         would.append(f"producers turn to other brokers; {broker} takes no messages")
         if len(known.brokers) == 1:

@@ -30,7 +30,7 @@ import attrs
 
 from trioha.errors import CommandError, Unreachable
 from trioha.failover.asking import Answer, Flow, ask_all, pause
-from trioha.jobs.cluster_map import MASTER_ID, ClusterMap, find_node, read_map, read_route
+from trioha.jobs.cluster_map import MASTER_ID, ClusterMap, find_master, read_map, read_route
 from trioha.jobs.messages import FoundMessage, key_question, matches
 from trioha.jobs.queue_locks import QueueLocks
 from trioha.jobs.telling import Fields, JobRefused, JobScope, answered, read_one
@@ -320,7 +320,7 @@ def _wait_indexed(scope: JobScope, known: ClusterMap, home: str) -> Flow[None]:
     """
     if home not in known.brokers:
         return  # its messages are skipped
-    address = find_node(known, home)[1]
+    address = find_master(known, home)
     end: int | None = None
     for _ in range(int(_INDEX_S / _LOOK_PAUSE_S)):
         (reply,) = yield from ask_all(scope.ask(address, RequestCode.TRIOHA_NODE_STATUS))

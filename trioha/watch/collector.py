@@ -28,7 +28,9 @@ the offsets of groups are asked for at a slower rhythm.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -48,7 +50,7 @@ from trioha.watch.questions import (
     Question,
 )
 from trioha.watch.raft import member_number, members_told
-from trioha.watch.readings import fields_of
+from trioha.watch.readings import Fields, fields_of
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -110,6 +112,8 @@ class Collector:
         """Start of the turn of questions about single topics."""
         self._turn_left = 0
         """Count of those that this turn may still ask."""
+        self._turn_order: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Master and topic, the pair first that was not asked about for the longest time."""
         self._has_new_topics = False
 
     def due(self, instant: Instant) -> list[Question]:
@@ -158,6 +162,8 @@ class Collector:
         if question.key == TOPICS:
             has_new = known_before is None or fields_of(value).keys() != known_before.keys()
             self._has_new_topics |= has_new
+            if has_new:
+                self._note_topics(question.address, fields_of(value))
             return has_new
         if question.key == PROGRESS:
             self._rows[question.address] = _row_count(value)
@@ -245,19 +251,29 @@ class Collector:
         elif not (self._has_new_topics and self._turn_left):
             return []
         self._has_new_topics = False
-        waiting = [
-            (self._asked.get(place, -1), place)
-            for address, member in self._members.items()
-            if member["id"] == 0 and member["registered"]
-            for topic in self._value(address, TOPICS) or {}
-            if (place := (address, f"{TOPIC_STATS}{topic}")) not in self._out
-        ]
-        waiting.sort()
-        chosen = waiting[: self._turn_left]
-        questions = [Question(address, key, period_ms) for _, (address, key) in chosen]
-        questions = [one for one in questions if self._is_due(one, now_ms)]
+        questions: list[Question] = []
+        for place in list(islice(self._turn_order, 2 * self._turn_left)):
+            address, key = place
+            member = self._members.get(address)
+            if key.removeprefix(TOPIC_STATS) not in (self._value(address, TOPICS) or {}):
+                del self._turn_order[place]
+            elif member is None or member["id"] or not member["registered"]:
+                self._turn_order.move_to_end(place)
+            elif self._is_due(question := Question(address, key, period_ms), now_ms):
+                questions.append(question)
+                self._turn_order.move_to_end(place)
+            if len(questions) == self._turn_left:
+                break
         self._turn_left -= len(questions)
         return questions
+
+    def _note_topics(self, address: str, topics: Fields) -> None:
+        """Put new topics of a broker first in turn."""
+        for topic in reversed(list(topics)):
+            place = address, f"{TOPIC_STATS}{topic}"
+            if place not in self._turn_order:
+                self._turn_order[place] = None
+                self._turn_order.move_to_end(place, last=False)
 
     def _note_members(self, wall_ms: int) -> None:
         """Take the brokers that name servers list; if two differ about an id, the newest counts."""

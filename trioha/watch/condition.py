@@ -63,8 +63,7 @@ def _worst_of(replicas: tuple[Replica, ...]) -> tuple[Level, str]:
     for replica in replicas:
         found = condition_of(replica)
         if found.level > worst:
-            number = replica.registered_id if replica.home_id is None else replica.home_id
-            worst, why = found.level, f"{number}: {found.why}" if found.why else ""
+            worst, why = found.level, f"{replica.own_id}: {found.why}" if found.why else ""
     return worst, why
 
 

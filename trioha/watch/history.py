@@ -190,16 +190,8 @@ class History:
         if snapshot.queues is self._queues_seen:
             return
         self._queues_seen = snapshot.queues
-        totals: dict[str, int] = {}
-        told: dict[str, int] = {}
-        parts: dict[str, list[tuple[str, str, int]]] = {}
-        for queue in snapshot.queues:
-            if queue.wall_ms is not None:
-                totals[queue.topic] = totals.get(queue.topic, 0) + queue.max_offset
-                told[queue.topic] = max(told.get(queue.topic, 0), queue.wall_ms)
-                parts.setdefault(queue.topic, []).append(queue[:3])
-        for name, total in totals.items():
-            _series(self._topics, name).add(told[name], total, parts[name])
+        for name, ends in snapshot.ends.items():
+            _series(self._topics, name).add(ends.wall_ms, ends.total, ends.places)
 
     def add_groups(self, snapshot: ClusterSnapshot) -> None:
         """Add the lags of groups, while a screen of groups is shown."""
@@ -207,7 +199,7 @@ class History:
             return
         self._groups_seen = snapshot.groups
         for name, group in snapshot.groups.items():
-            _series(self._lags, name).add(group.told_ms, group.lag, group.places)
+            _series(self._lags, name).add(group.told_ms, group.lag, group.places_hash)
 
 
 def _series(table: dict[str, SumSeries], name: str) -> SumSeries:

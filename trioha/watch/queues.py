@@ -161,6 +161,11 @@ class Group:
         return tuple([one[:3] for one in self.queues])
 
     @cached_property
+    def places_hash(self) -> int:
+        """Hash of the places: equal for the same queues, and compared at once."""
+        return hash(self.places)
+
+    @cached_property
     def told_ms(self) -> int:
         """Time of the newest answer of a broker; 0 for none."""
         return max((one.wall_ms or 0 for one in self.queues), default=0)
@@ -215,6 +220,31 @@ def held_of(queues: Iterable[Queue]) -> Mapping[str, TopicHeld]:
         if one.updated_ms is not None and one.updated_ms > updated.get(one.topic, 0):
             updated[one.topic] = one.updated_ms
     return {topic: TopicHeld(count, updated.get(topic)) for topic, count in counts.items()}
+
+
+class TopicEnds(NamedTuple):
+    """Sum of the ends of a topic's queues, for its rate."""
+
+    total: int
+    wall_ms: int
+    """Time of the newest answer of a broker."""
+    places: int
+    """Hash of the queues that are in the sum."""
+
+
+def ends_of(queues: Iterable[Queue]) -> Mapping[str, TopicEnds]:
+    totals: dict[str, int] = {}
+    told: dict[str, int] = {}
+    places: dict[str, list[tuple[str, str, int]]] = {}
+    for one in queues:
+        if one.wall_ms is not None:
+            totals[one.topic] = totals.get(one.topic, 0) + one.max_offset
+            told[one.topic] = max(told.get(one.topic, 0), one.wall_ms)
+            places.setdefault(one.topic, []).append(one[:3])
+    return {
+        name: TopicEnds(total, told[name], hash(tuple(places[name])))
+        for name, total in totals.items()
+    }
 
 
 class TopicGroup(NamedTuple):

@@ -228,6 +228,16 @@ class Replica:
     """Master of that link; without a link, the master that it should follow."""
 
     @property
+    def number(self) -> int:
+        """Its configured id, which no failover changes; a Java broker's is the registered one."""
+        return self.registered_id if self.home_id is None else self.home_id
+
+    @property
+    def own_id(self) -> str:
+        """What all tables, sentences and commands call it within its set."""
+        return self.member_id or str(self.number)
+
+    @property
     def member_id(self) -> str | None:
         """dLegerSelfId of a Raft member, from its own answer or its leader's."""
         if self.raft is not None:

@@ -64,7 +64,7 @@ class Rule:
 
 def who(replica: Replica) -> str:
     """Return the name of a member in sentences and alerts."""
-    return f"{replica.name} {replica.registered_id} at {replica.address}"
+    return f"{replica.name} {replica.own_id} at {replica.address}"
 
 
 def is_answering(replica: Replica | None) -> bool:

@@ -23,8 +23,10 @@ from trioha.watch.queues import (
     Group,
     Queue,
     Topic,
+    TopicEnds,
     TopicGroup,
     TopicHeld,
+    ends_of,
     groups_by_topic,
     groups_of,
     held_of,
@@ -159,6 +161,11 @@ class ClusterSnapshot:
         return self.tables.of("held", [("queues", self.queues)], lambda: held_of(self.queues))
 
     @cached_property
+    def ends(self) -> Mapping[str, TopicEnds]:
+        """Sum of the ends of each topic's queues."""
+        return self.tables.of("ends", [("queues", self.queues)], lambda: ends_of(self.queues))
+
+    @cached_property
     def groups(self) -> Mapping[str, Group]:
         """Consumer groups with their lag by queue, and with members if those were asked for."""
         answers = fields_of(self.raw.get("answers"))
@@ -185,11 +192,11 @@ class ClusterSnapshot:
         for group in self.groups.values():
             _ = group.lag, group.lag_s_without_retries, group.retention_used
             if interest.topics:
-                _ = group.places, group.told_ms, group.lag_s
+                _ = group.places_hash, group.told_ms, group.lag_s
         if interest.topics:
             _ = self.topics
         if interest.stats_of_all:
-            _ = self.held, self.groups_by_topic
+            _ = self.held, self.ends, self.groups_by_topic
 
     @property
     def replicas(self) -> tuple[Replica, ...]:
@@ -226,9 +233,23 @@ def _sets(members: Fields, answers: Fields, at_wall_ms: int) -> tuple[ReplicaSet
             )
             for address in addresses
         ]
-        replicas = _without_superseded(replicas)
+        replicas = _without_superseded(_with_home_ids(replicas))
         sets.append(ReplicaSet(cluster=cluster, name=name, replicas=_linked(replicas)))
     return tuple(sets)
+
+
+def _with_home_ids(replicas: list[Replica]) -> list[Replica]:
+    """Take the id of a member that does not tell it from the other members of its set."""
+    told: dict[str, int] = {}
+    for one in replicas:
+        members = fields_of(one.answer.value).get("members")
+        for number, address in fields_of(members).items():
+            if str(number).isdecimal():
+                told[str(address)] = int(number)
+    return [
+        attrs.evolve(one, home_id=told.get(one.address)) if one.home_id is None else one
+        for one in replicas
+    ]
 
 
 def _without_superseded(replicas: list[Replica]) -> list[Replica]:
@@ -267,9 +288,8 @@ def _linked(replicas: list[Replica]) -> tuple[Replica, ...]:
     # if only one slave on that host has no known link.
     free = {key for key in free if ends[key].member_id is None}
     for slave in slaves:
-        home_id = slave.registered_id if slave.home_id is None else slave.home_id
         for key in sorted(free):
-            if ends[key].home_id == home_id:
+            if ends[key].home_id == slave.number:
                 take(slave, key)
                 break
     for slave in slaves:
@@ -310,7 +330,7 @@ def _master_of(slave: Replica, masters: list[Replica]) -> Replica | None:
 
 
 def _place(replica: Replica) -> tuple[bool, int, str]:
-    return not replica.is_master, replica.registered_id, replica.address
+    return not replica.is_master, replica.number, replica.address
 
 
 def _host(address: str) -> str:

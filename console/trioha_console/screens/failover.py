@@ -64,7 +64,7 @@ class FailoverScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
         Binding("f", "force", "Accept the risk"),
-        Binding("r", "again", "Facts again"),
+        Binding("r", "again", "Refresh"),
         Binding("c", "confirm", "Go on"),
     ]
     SCOPED_CSS = False

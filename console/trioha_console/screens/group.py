@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import attrs
@@ -35,7 +36,9 @@ from trioha_console.replay_source import ReplaySource
 from trioha_console.retention import kept_cell, retention_level
 from trioha_console.roles import content_of
 from trioha_console.screens.detail import DetailScreen
+from trioha_console.screens.text import TextScreen
 from trioha_console.source import Source
+from trioha_console.texts import consumer_lines
 from trioha_console.widgets.chart import TrendChart
 from trioha_console.widgets.grid import Grid
 
@@ -143,7 +146,7 @@ class GroupScreen(DetailScreen):
         ("lag", "Lag"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "again", "Ask again"),
+        Binding("r", "again", "Refresh"),
     ]
 
     @dataclass(eq=False)
@@ -187,6 +190,15 @@ class GroupScreen(DetailScreen):
         super().on_mount()
         if not self._source.live:
             self._read_past()
+
+    @on(Grid.Chosen, "#members")
+    def _member_chosen(self, event: Grid.Chosen) -> None:
+        """Show what a consumer is doing."""
+        event.stop()
+        client_id = event.row.client_id
+        title: Cell = (("consumer  ", "title"), (client_id, "strong"))
+        ask = partial(consumer_lines, self._source, self.group_name, client_id)
+        self.app.push_screen(TextScreen(title, ask))
 
     def tab_opened(self, name: str) -> None:
         self.say("")

@@ -34,6 +34,7 @@ from trioha_console.screens.node_tables import (
     settings_of,
     task_lines,
     terms_of,
+    waits_cell,
 )
 from trioha_console.source import Source
 from trioha_console.views.raft_facts import members_of
@@ -47,6 +48,7 @@ _LAST = 200
 _WAIT_S = 10.0
 _PATIENCE_S = _WAIT_S + 3.0
 _PAUSE_S = 2.0
+_SAMPLE_S = 10.0
 
 
 class NodeScreen(DetailScreen):
@@ -55,11 +57,15 @@ class NodeScreen(DetailScreen):
     TABS: ClassVar[Sequence[tuple[str, str]]] = (
         ("overview", "Overview"),
         ("journal", "Journal"),
+    )
+    INTERNALS: ClassVar[Sequence[tuple[str, str]]] = (
         ("tasks", "Tasks"),
         ("settings", "Configuration"),
     )
+    """Tabs that `I` shows: they tell how a node works, not how it is."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "again", "Ask again"),
+        Binding("I", "internals", "Internals"),
+        Binding("r", "again", "Refresh"),
     ]
     DEFAULT_CSS = """
     NodeScreen {
@@ -82,14 +88,24 @@ class NodeScreen(DetailScreen):
         self._source = source
         self.address = address
         self._events: list[Event] = []
+        self._has_internals = False
+        self._waits: Event | None = None
+        """The newest sample of how long puts waited for a slave."""
 
     @property
     def tabs(self) -> Sequence[tuple[str, str]]:
         """A recording has no journal, tasks and settings: nobody can be asked for them."""
-        return self.TABS if self._source.live else self.TABS[:1]
+        if not self._source.live:
+            return self.TABS[:1]
+        return (*self.TABS, *self.INTERNALS) if self._has_internals else self.TABS
+
+    def action_internals(self) -> None:
+        """Show the tabs of the node's inside, or hide them."""
+        self._has_internals = not self._has_internals
+        self.go_to_tab(self.INTERNALS[0][0] if self._has_internals else self.TABS[0][0])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "again" and not self._source.live:
+        if action in ("again", "internals") and not self._source.live:
             return False
         return super().check_action(action, parameters)
 
@@ -112,13 +128,15 @@ class NodeScreen(DetailScreen):
             self.set_title(lines_of(f"{self.address}: not among the nodes any more"))
             return
         condition = condition_of(replica)
-        who = replica.member_id or replica.registered_id
-        title: Cell = ((f"{replica.name} {who}  ", "title"),)
+        title: Cell = ((f"{replica.name} {replica.own_id}  ", "title"),)
         title += ((f"{replica.address}  ", "strong"), *condition_cell(condition))
         if condition.why:
             title += ((f"  {condition.why}", "dim"),)
         self.set_title(content_of(title))
-        self.query_one("#node-facts", FactList).show((("the node", "title"),), node_facts(replica))
+        self.query_one("#node-facts", FactList).show(
+            (("the node", "title"),),
+            [*node_facts(replica), ("put waits", waits_cell(self._waits, frame.wall_ms))],
+        )
         said, lines = "terms of mastership", terms_of(replica)
         if replica.raft is not None:
             said, lines = "members of the group", members_of(replica.raft)
@@ -134,7 +152,9 @@ class NodeScreen(DetailScreen):
 
     def tab_opened(self, name: str) -> None:
         self.say("")
-        if name == "journal":
+        if name == "overview" and self._source.live:
+            self._ask_for_waits()
+        elif name == "journal":
             self._follow_journal()
         elif name == "tasks":
             self._ask(name, RequestCode.TRIOHA_NODE_TASKS)
@@ -157,6 +177,20 @@ class NodeScreen(DetailScreen):
             self.post_message(self.Told(tab, None, _in_words(error)))
             return
         self.post_message(self.Told(tab, rows))
+
+    @work(exclusive=True, group="node", description="asks for the newest sample of waits")
+    async def _ask_for_waits(self) -> None:
+        """A broker samples each ten seconds; one that is not SYNC_MASTER has no sample."""
+        command = journal_request(last=1, names=("sync_waits",))
+        while True:
+            try:
+                response = await self._source.ask(self.address, command)
+                piece = read_journal(self.address, response)
+            except TriohaError:
+                return  # the facts tell that it does not answer
+            if piece.events:
+                self._waits = piece.events[-1]
+            await asyncio.sleep(_SAMPLE_S)
 
     @work(exclusive=True, group="journal", description="follows the node's journal")
     async def _follow_journal(self) -> None:

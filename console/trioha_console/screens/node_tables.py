@@ -150,11 +150,31 @@ def node_facts(replica: Replica) -> list[tuple[str, Cell]]:
     return facts
 
 
+def waits_cell(event: Event | None, wall_ms: int) -> Cell:
+    """Percentiles of the time that sends waited for a slave, of a SYNC_MASTER's newest sample."""
+    bins = event.fields.get("bins") if event is not None else None
+    if event is None or not isinstance(bins, list) or not any(bins):
+        return cell("no sample", "dim")
+    shares = "  ".join(f"p{percent} {_percentile(bins, percent)}" for percent in (50, 99))
+    age = age_in_words(max(0.0, (wall_ms - event.wall_ms) / 1000))
+    return cell(f"{shares}  of {sum(bins)} sends, {age} ago")
+
+
+def _percentile(bins: list[int], percent: int) -> str:
+    """The bin in which it lies: bins end at 1, 2, 4, 8 … ms, the last one holds the rest."""
+    rank, seen = max(1, -(-sum(bins) * percent // 100)), 0
+    for power, count in enumerate(bins[:-1]):
+        seen += count
+        if seen >= rank:
+            return f"< {1 << power} ms"
+    return f">= {1 << (len(bins) - 2)} ms"
+
+
 def _standing_facts(replica: Replica) -> list[tuple[str, Cell]]:
     return [
         ("role", cell(replica.role)),
-        ("standing", cell(replica.standing)),
-        ("home id", cell(replica.home_id)),
+        ("acts as", cell(replica.standing)),
+        ("id", cell(replica.number)),
         ("epoch", cell(replica.epoch)),
         ("log begins", cell(replica.min_phy_offset)),
         ("log ends", cell(replica.max_phy_offset)),

@@ -45,7 +45,7 @@ class OperationScreen(Screen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
         Binding("c", "confirm", "Go on"),
-        Binding("r", "again", "Plan again"),
+        Binding("r", "again", "Refresh"),
     ]
     AUTO_FOCUS = ""
     DEFAULT_CSS = """

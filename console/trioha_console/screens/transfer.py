@@ -99,7 +99,7 @@ class TransferScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
         Binding("c", "confirm", "Go on"),
-        Binding("r", "again", "Plan again"),
+        Binding("r", "again", "Refresh"),
     ]
     SCOPED_CSS = False
     DEFAULT_CSS = """

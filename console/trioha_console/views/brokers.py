@@ -47,6 +47,13 @@ class BrokerLine:
         return None if end is None or dispatched is None else max(0, end - dispatched)
 
 
+def lines_of(frame: Frame) -> list[BrokerLine]:
+    return [
+        BrokerLine(one, condition_of(one), frame.history.of(one.address), frame.wall_ms)
+        for one in frame.snapshot.replicas
+    ]
+
+
 def _rate_of(series: TimeSeries, line: BrokerLine) -> float | None:
     """The newest rate, unless the node has gone silent since."""
     if line.replica.answer.error or not series.points:
@@ -82,7 +89,7 @@ SHAPE: Shape[BrokerLine] = Shape(
     ),
     columns=(
         columns.text("BROKER", lambda line: line.replica.name, 12, width_max=24, role="strong"),
-        columns.count("ID", lambda line: line.replica.registered_id, 2),
+        columns.count("ID", lambda line: line.replica.own_id, 2),
         GridColumn(
             title="STATE",
             cell=lambda line, _: condition_cell(line.condition),
@@ -94,10 +101,10 @@ SHAPE: Shape[BrokerLine] = Shape(
         columns.text("VERSION", lambda line: line.replica.version, 7, width_max=16, importance=7),
         columns.age("UP", lambda line: line.replica.uptime_s, 7, importance=5),
         GridColumn(
-            title="TOLD",
+            title="ANSWER",
             cell=_told,
             key=lambda line: line.replica.answer.age_s,
-            width=5,
+            width=6,
             right=True,
             importance=6,
         ),
@@ -107,7 +114,7 @@ SHAPE: Shape[BrokerLine] = Shape(
         columns.count("WAITING", lambda line: line.replica.puts_waiting, 7, importance=5),
         columns.count("CLIENTS", lambda line: line.replica.client_connections, 7, importance=2),
         columns.size("LOG", lambda line: line.log_bytes, 9, importance=3),
-        columns.size("UNSEEN", lambda line: line.behind_bytes, 9, importance=6),
+        columns.size("DISPATCH", lambda line: line.behind_bytes, 9, importance=6),
         columns.share("DISK", lambda line: line.replica.disk_ratio, warn=0.75, bad=0.85, width=12),
     ),
 )
@@ -139,16 +146,18 @@ class BrokersView(View):
     def subject(self) -> str:
         return "" if self.grid.row is None else self.grid.row.replica.name
 
+    def action_change(self, command: str) -> None:
+        """Drain the node under the cursor, not the master of its set."""
+        replica = None if self.grid.row is None else self.grid.row.replica
+        if replica is None or command != "drain":
+            super().action_change(command)
+        else:
+            self.console.action_operate(command, f"{replica.name} {replica.number}")
+
     def show(self, frame: Frame) -> None:
         self.grid.empty = why_empty(frame)
         self.query_one("#namesrvs", Static).update(_namesrvs(frame.snapshot.namesrvs))
-        history, wall_ms = frame.history, frame.wall_ms
-        self.grid.show_rows(
-            [
-                BrokerLine(one, condition_of(one), history.of(one.address), wall_ms)
-                for one in frame.snapshot.replicas
-            ]
-        )
+        self.grid.show_rows(lines_of(frame))
 
 
 def _namesrvs(namesrvs: tuple[Namesrv, ...]) -> Content:

@@ -126,7 +126,7 @@ SHAPE: Shape[ClusterLine] = Shape(
         columns.count("NODES", lambda line: line.nodes, 5),
         columns.rate("PUT/S", lambda line: line.put_rate, 7),
         columns.rate("GET/S", lambda line: line.get_rate, 7, importance=1),
-        columns.age("TOLD", lambda line: line.told_s, 7),
+        columns.age("ANSWER", lambda line: line.told_s, 7),
         columns.text("NAME SERVERS", lambda line: line.namesrv, 20, width_max=44, importance=2),
         GridColumn(
             title="WORST ALERT",

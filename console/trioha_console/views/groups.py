@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-import attrs
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
@@ -17,6 +16,7 @@ from trioha.watch.questions import GROUPS
 from trioha.watch.queues import Group
 from trioha.watch.retention_rules import retention_in_words
 from trioha.watch.rule import Rule
+from trioha.watch.snapshot import ClusterSnapshot
 from trioha.wire.names import dlq_topic
 from trioha.words import age_in_words
 from trioha_console import columns
@@ -26,20 +26,26 @@ from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
 from trioha_console.retention import kept_cell, retention_level
 from trioha_console.roles import ALERT_MARKS, ALERT_ROLES, content_of
-from trioha_console.views.view import SystemNames, SystemView
+from trioha_console.views.view import KeptRows, Moment, SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 _STEP_MS = 5_000
 
 
-@attrs.frozen
-class GroupLine:
+class GroupLine(NamedTuple):
     """A row. Of five thousand, those that are seen are worked out."""
 
     group: Group
-    history: History
     rules: Mapping[str, Rule]
-    wall_ms: int
+    moment: Moment
+
+    @property
+    def wall_ms(self) -> int:
+        return self.moment.wall_ms
+
+    @property
+    def history(self) -> History:
+        return self.moment.history
 
     @property
     def lags(self) -> TimeSeries:
@@ -127,6 +133,8 @@ class GroupsView(SystemView):
     TITLE: ClassVar[str] = "Groups"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "dead_letters", "DLQ"),
+        Binding("n", "begin_new", "New"),
+        Binding("A", "begin('alter-group', 'retry')", "Alter"),
         Binding("R", "begin('reset-offsets')", "Reset"),
         Binding("D", "change('delete-group')", "Delete"),
     ]
@@ -138,9 +146,17 @@ class GroupsView(SystemView):
     }
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._moment = Moment()
+        self._rows: KeptRows[GroupLine] = KeptRows()
+
     @property
     def subject(self) -> str:
         return "" if self.grid.row is None else self.grid.row.group.name
+
+    def action_begin_new(self) -> None:
+        self.console.action_type("create-group ")
 
     async def action_dead_letters(self) -> None:
         if self.subject:
@@ -157,16 +173,24 @@ class GroupsView(SystemView):
     def show(self, frame: Frame) -> None:
         self.grid.empty = self.why_empty(frame, "groups", GROUPS)
         frame.history.add_groups(frame.snapshot)
-        names = SystemNames(frame.snapshot)
-        rules = self.console.alerts.rules
-        self.grid.show_rows(
-            [
-                GroupLine(group, frame.history, rules, frame.wall_ms)
-                for name, group in frame.snapshot.groups.items()
-                if self.system or not names.has_group(name)
-            ]
-        )
+        self._moment.frame = frame
+        self.grid.show_rows(self._lines(frame.snapshot))
         self._explain(self.grid.row)
+
+    def prepare(self, snapshot: ClusterSnapshot) -> None:
+        self._lines(snapshot)
+
+    def _lines(self, snapshot: ClusterSnapshot) -> list[GroupLine]:
+        system, rules, groups = self.system, self.console.alerts.rules, snapshot.groups
+        names = SystemNames(snapshot)
+        return self._rows.of(
+            (groups, rules, system),
+            lambda: [
+                GroupLine(group, rules, self._moment)
+                for name, group in groups.items()
+                if system or not names.has_group(name)
+            ],
+        )
 
     def on_grid_moved(self, event: Grid.Moved) -> None:
         event.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from textual import on, work
@@ -24,10 +25,13 @@ from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.bodies import Look, body_text
 from trioha_console.browser import Browser, Found
+from trioha_console.cells import Cell
 from trioha_console.frame import Frame
 from trioha_console.query import FORMS, By, Query, parse_query
 from trioha_console.roles import content_of, lines_of
+from trioha_console.screens.text import TextScreen
 from trioha_console.source import Source
+from trioha_console.texts import trace_lines
 from trioha_console.views.view import View
 from trioha_console.widgets.grid import Grid
 
@@ -68,6 +72,7 @@ class MessagesView(View):
         Binding("i", "ask", "Ask"),
         Binding("v", "look", "Text/JSON/hex"),
         Binding("f", "follow", "Follow"),
+        Binding("t", "trace", "Trace"),
         Binding("r", "resend_one", "Resend"),
         Binding("R", "change('resend')", "Resend all"),
         Binding("escape", "leave_question", "Leave the question", show=False),
@@ -130,12 +135,20 @@ class MessagesView(View):
         if row is not None:
             self.console.action_operate("resend", f"{self.subject} {row.offset_id}")
 
+    def action_trace(self) -> None:
+        """Show what became of the message under the cursor."""
+        found = self.grid.row
+        if found is not None:
+            title: Cell = (("way of  ", "title"), (found.message_id, "strong"))
+            ask = partial(trace_lines, self._source(), found)
+            self.app.push_screen(TextScreen(title, ask))
+
     def action_leave_question(self) -> None:
         self.grid.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Nobody can be asked in a recording; escape leaves the question only while it is typed."""
-        if action in ("ask", "follow"):
+        if action in ("ask", "follow", "trace"):
             return self._source().live
         if action in ("change", "resend_one"):
             return bool(self.subject) and super().check_action("change", parameters)

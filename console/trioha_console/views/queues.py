@@ -4,37 +4,30 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-import attrs
 from textual.app import ComposeResult
 
 from trioha.watch.collector import Interest
 from trioha.watch.questions import TOPIC_STATS
 from trioha.watch.queues import Queue
+from trioha.watch.snapshot import ClusterSnapshot
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import Cell, GridColumn
 from trioha_console.frame import Frame
 from trioha_console.marks import bar
-from trioha_console.views.view import SystemNames, SystemView
+from trioha_console.views.view import KeptRows, Moment, SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
-
-
-@attrs.define(eq=False)
-class ScreenTime:
-    """Time of the moment that is shown. Twenty thousand rows share it and need not be remade."""
-
-    wall_ms: int = 0
 
 
 class QueueLine(NamedTuple):
     queue: Queue
     most: int
     """The fullest queue of the topic holds so many."""
-    time: ScreenTime
+    moment: Moment
 
     @property
     def wall_ms(self) -> int:
-        return self.time.wall_ms
+        return self.moment.wall_ms
 
     @property
     def held(self) -> int:
@@ -51,10 +44,10 @@ class QueueLine(NamedTuple):
         return None if told_ms is None else max(0.0, (self.wall_ms - told_ms) / 1000)
 
 
-def lines_of(frame: Frame, time: ScreenTime, *, system: bool) -> list[QueueLine]:
-    queues = frame.snapshot.queues
+def lines_of(snapshot: ClusterSnapshot, moment: Moment, *, system: bool) -> list[QueueLine]:
+    queues = snapshot.queues
     if not system:
-        names = SystemNames(frame.snapshot)
+        names = SystemNames(snapshot)
         hidden = {name for name in {one.topic for one in queues} if names.has_topic(name)}
         queues = tuple(one for one in queues if one.topic not in hidden)
     most: dict[str, int] = {}
@@ -62,7 +55,7 @@ def lines_of(frame: Frame, time: ScreenTime, *, system: bool) -> list[QueueLine]
         held = queue.max_offset - queue.min_offset
         if held > most.get(queue.topic, -1):
             most[queue.topic] = held
-    return [QueueLine(queue, most[queue.topic], time) for queue in queues]
+    return [QueueLine(queue, most[queue.topic], moment) for queue in queues]
 
 
 def _skew(line: QueueLine, width: int) -> Cell:
@@ -89,7 +82,7 @@ SHAPE: Shape[QueueLine] = Shape(
             width_max=30,
         ),
         columns.age("LAST PUT", lambda line: line.idle_s, 8),
-        columns.age("TOLD", lambda line: line.told_s, 6, importance=3),
+        columns.age("ANSWER", lambda line: line.told_s, 6, importance=3),
     ),
 )
 
@@ -104,10 +97,8 @@ class QueuesView(SystemView):
         super().__init__()
         self.topic = ""
         """The topic that is looked at closely, so asked for more often; "" for none."""
-        self._time = ScreenTime()
-        self._lines: list[QueueLine] = []
-        self._made_of: tuple[object, bool] = (None, False)
-        """Queues that the rows were made of, and whether RocketMQ's own are among them."""
+        self._moment = Moment()
+        self._rows: KeptRows[QueueLine] = KeptRows()
 
     @property
     def interest(self) -> Interest:
@@ -118,14 +109,19 @@ class QueuesView(SystemView):
     def compose(self) -> ComposeResult:
         yield Grid(SHAPE)
 
+    def prepare(self, snapshot: ClusterSnapshot) -> None:
+        self._lines(snapshot)
+
+    def _lines(self, snapshot: ClusterSnapshot) -> list[QueueLine]:
+        system = self.system
+        return self._rows.of(
+            (snapshot.queues, system), lambda: lines_of(snapshot, self._moment, system=system)
+        )
+
     def show(self, frame: Frame) -> None:
         self.grid.empty = self.why_empty(frame, "queues", TOPIC_STATS)
-        self._time.wall_ms = frame.wall_ms
-        queues, with_system = self._made_of
-        if frame.snapshot.queues is not queues or self.system is not with_system:
-            self._made_of = frame.snapshot.queues, self.system
-            self._lines = lines_of(frame, self._time, system=self.system)
-        self.grid.show_rows(self._lines)
+        self._moment.frame = frame
+        self.grid.show_rows(self._lines(frame.snapshot))
 
     async def on_grid_chosen(self, event: Grid.Chosen) -> None:
         event.stop()

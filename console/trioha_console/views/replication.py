@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Static
 
 from trioha.words import size_in_words
+from trioha_console.cells import fit
 from trioha_console.frame import Frame
 from trioha_console.views.link_facts import master_facts, set_facts, slave_facts
 from trioha_console.views.replication_table import (
@@ -33,15 +36,18 @@ class ReplicationView(View):
     ]
     NAME: ClassVar[str] = "replication"
     TITLE: ClassVar[str] = "Replication"
+    SCOPED_CSS = False
+    """Textual reads it of each class that has rules."""
     DEFAULT_CSS = """
     ReplicationView {
-        & > #link { height: 11; border-top: solid $panel; background: $surface; }
-        & > #link > TrendChart { display: none; }
+        & #below { height: 8; border-top: solid $panel; background: $surface; }
+        & #why { height: auto; max-height: 3; padding: 0 1; display: none; }
+        & #link { height: 1fr; }
+        & #link > TrendChart { display: none; }
     }
-    .-wide ReplicationView {
-        & > #link { height: 14; }
-        & > #link > TrendChart { display: block; width: 2fr; }
-    }
+    .-tall ReplicationView #below { height: 11; }
+    .-wide ReplicationView { & #link > TrendChart { display: block; width: 2fr; } }
+    .-wide.-tall ReplicationView #below { height: 14; }
     """
 
     def __init__(self) -> None:
@@ -50,10 +56,12 @@ class ReplicationView(View):
 
     def compose(self) -> ComposeResult:
         yield Grid(SHAPE, empty="Asking the name servers…")
-        with Horizontal(id="link"):
-            yield FactList(id="upper-end")
-            yield FactList(id="lower-end")
-            yield TrendChart()
+        with Vertical(id="below"):
+            yield Static(id="why", markup=False)
+            with Horizontal(id="link"):
+                yield FactList(id="upper-end")
+                yield FactList(id="lower-end")
+                yield TrendChart()
 
     def show(self, frame: Frame) -> None:
         self._frame = frame
@@ -96,6 +104,7 @@ class ReplicationView(View):
             lower.show((), ())
             return
         replica = line.replica
+        self._explain("" if replica is not None else line.condition.why)
         if replica is None or replica.is_master:
             left, right = set_facts(line.set, frame.snapshot.namesrvs, replica)
         else:
@@ -113,6 +122,18 @@ class ReplicationView(View):
         else:
             values = history.gap.last(chart.points, STEP_MS, frame.wall_ms)
             chart.show(f"gap of {shown.address}", values, size_in_words, least_top=1024)
+
+    def _explain(self, reason: str) -> None:
+        """Say the whole reason of a set for which its row has no room."""
+        why = self.query_one("#why", Static)
+        why.display = cell_len(reason) > self._room_of_reason()
+        if why.display:
+            why.update(reason)
+
+    def _room_of_reason(self) -> int:
+        """Cells that a set's row has for the reason."""
+        widths = {column.title: width for column, width in fit(SHAPE.columns, self.size.width)}
+        return self.size.width - widths["REPLICA"] - widths["STATE"] - 5
 
 
 def _per_second(value: float | None) -> str:

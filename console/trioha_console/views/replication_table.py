@@ -73,14 +73,11 @@ def _name(line: ReplicationLine, _: int) -> Cell:
             (f" {line.set.name}", "strong"),
             (f"  {line.set.cluster}", "dim"),
         )
-    number = replica.member_id or replica.home_id
-    if number is None:
-        number = replica.registered_id
     gone = "" if replica.registered else "dim"
     return (
         ("  ", ""),
         (MARKS[line.condition.level], LEVEL_ROLES[line.condition.level]),
-        (f" {number} ", "strong"),
+        (f" {replica.own_id} ", "strong"),
         (replica.address, gone),
     )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-import attrs
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -22,24 +21,30 @@ from trioha_console.arrange import Shape
 from trioha_console.cells import Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
-from trioha_console.views.view import SystemNames, SystemView
+from trioha_console.views.view import KeptRows, Moment, SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 _STEP_MS = 5_000
 _RATE_MS = 15_000
 
 
-@attrs.frozen
-class TopicLine:
+class TopicLine(NamedTuple):
     topic: Topic
     told: TopicHeld | None
     """Count and age of its messages; None until its queues were asked for."""
-    growth: TimeSeries
     readers: tuple[TopicGroup, ...] | None
     """Groups that read it, the one with the largest lag first; None until they were asked for."""
     is_hidden: Callable[[str], bool]
     """Returns whether the group of this name is hidden."""
-    wall_ms: int
+    moment: Moment
+
+    @property
+    def wall_ms(self) -> int:
+        return self.moment.wall_ms
+
+    @property
+    def growth(self) -> TimeSeries:
+        return self.moment.history.topic(self.topic.name)
 
     @property
     def held(self) -> int | None:
@@ -74,21 +79,22 @@ class TopicLine:
         return max(0.0, (self.wall_ms - self.told.updated_ms) / 1000)
 
 
-def lines_of(frame: Frame, *, system: bool) -> list[TopicLine]:
-    held, groups = frame.snapshot.held, frame.snapshot.groups_by_topic
-    names = SystemNames(frame.snapshot)
+def lines_of(
+    snapshot: ClusterSnapshot, moment: Moment, *, system: bool, is_told: bool
+) -> list[TopicLine]:
+    """Rows; `is_told` if a broker has told the offsets of groups."""
+    held, groups = snapshot.held, snapshot.groups_by_topic
+    names = SystemNames(snapshot)
     is_hidden = _nothing if system else names.has_group
-    is_told = _is_progress_told(frame.snapshot)
     return [
         TopicLine(
             topic,
             held.get(name),
-            frame.history.topic(name),
             groups.get(name, ()) if is_told else None,
             is_hidden,
-            frame.wall_ms,
+            moment,
         )
-        for name, topic in frame.snapshot.topics.items()
+        for name, topic in snapshot.topics.items()
         if system or not names.has_topic(name)
     ]
 
@@ -162,6 +168,11 @@ class TopicsView(SystemView):
         Binding("D", "change('delete-topic')", "Delete"),
     ]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._moment = Moment()
+        self._rows: KeptRows[TopicLine] = KeptRows()
+
     @property
     def interest(self) -> Interest:
         return Interest(topics=True, stats_of_all=True)
@@ -169,10 +180,21 @@ class TopicsView(SystemView):
     def compose(self) -> ComposeResult:
         yield Grid(SHAPE)
 
+    def prepare(self, snapshot: ClusterSnapshot) -> None:
+        self._lines(snapshot)
+
+    def _lines(self, snapshot: ClusterSnapshot) -> list[TopicLine]:
+        system, is_told = self.system, _is_progress_told(snapshot)
+        parts = (snapshot.topics, snapshot.held, snapshot.groups_by_topic, system, is_told)
+        return self._rows.of(
+            parts, lambda: lines_of(snapshot, self._moment, system=system, is_told=is_told)
+        )
+
     def show(self, frame: Frame) -> None:
         self.grid.empty = self.why_empty(frame, "topics", TOPICS)
         frame.history.add_topics(frame.snapshot)
-        self.grid.show_rows(lines_of(frame, system=self.system))
+        self._moment.frame = frame
+        self.grid.show_rows(self._lines(frame.snapshot))
 
     @property
     def subject(self) -> str:
@@ -180,9 +202,6 @@ class TopicsView(SystemView):
 
     def action_begin_new(self) -> None:
         self.console.action_type("create-topic ")
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return super().check_action("begin" if action == "begin_new" else action, parameters)
 
     async def action_browse(self) -> None:
         line = self.grid.row

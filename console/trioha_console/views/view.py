@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from collections.abc import Callable
+from operator import is_
+from typing import Any, ClassVar, Generic, cast
 
+import attrs
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
 from trioha.watch.collector import Interest
+from trioha.watch.history import History
 from trioha.watch.readings import fields_of
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.wire.names import (
@@ -18,9 +22,42 @@ from trioha.wire.names import (
     is_retry_topic,
     is_system_topic,
 )
+from trioha_console.cells import Row
 from trioha_console.frame import Frame
 from trioha_console.program import Program
 from trioha_console.widgets.grid import Grid
+
+
+@attrs.define(eq=False)
+class Moment:
+    """What all rows of a table share: thousands of them need not be made anew each second."""
+
+    frame: Frame | None = None
+
+    @property
+    def wall_ms(self) -> int:
+        return 0 if self.frame is None else self.frame.wall_ms
+
+    @property
+    def history(self) -> History:
+        assert self.frame is not None, "rows are drawn of a frame"
+        return self.frame.history
+
+
+class KeptRows(Generic[Row]):
+    """The rows of a table, kept until what they are made of has changed."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[tuple[object, ...], list[Row]] = ((), [])
+
+    def of(self, parts: tuple[object, ...], make: Callable[[], list[Row]]) -> list[Row]:
+        """Return the same list as long as `parts` are the same objects. Thread: any."""
+        kept_of, kept = self._kept
+        if len(kept_of) == len(parts) and all(map(is_, kept_of, parts)):
+            return kept
+        made = make()
+        self._kept = parts, made
+        return made
 
 
 class Changes(Widget):
@@ -48,7 +85,7 @@ class Changes(Widget):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A console that only looks, and a recording, offer no change."""
-        if action in ("begin", "change"):
+        if action in ("begin", "begin_new", "change"):
             return self.console.armed and self.console.source.live
         return super().check_action(action, parameters)
 
@@ -65,6 +102,12 @@ class View(Changes, Vertical):
 
     def __init__(self) -> None:
         super().__init__(id=self.NAME)
+
+    def prepare(self, snapshot: ClusterSnapshot) -> None:
+        """Make the rows of a snapshot that is shown next, if that takes long.
+
+        Thread: another than the screen's, so that no key waits for it.
+        """
 
     def show(self, frame: Frame) -> None:
         """Draw this moment. Called while the view is in front, and when it comes there."""

@@ -35,4 +35,5 @@ class FactList(Static):
         for name, value in facts:
             label = content_of(((f"{name:<{_NAME_WIDTH}} ", "dim"),))
             lines.append(label + content_of(value) if name else content_of(value))
-        self.update(Content("\n").join(lines))
+        # Its size does not depend on what it shows.
+        self.update(Content("\n").join(lines), layout=False)

@@ -113,6 +113,10 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         """Show these instead; the cursor stays with its row."""
+        if rows is self._all:
+            # The same rows at a later time: their order is the same.
+            self._redraw_changed(self._cells)
+            return
         self._all = rows
         self._arrange()
 
@@ -148,12 +152,16 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
             # How far one can scroll is known after the layout.
             self.call_after_refresh(self._keep_in_view)
         else:
-            for index in self._visible():
-                if self._cells_of(index) != old_cells.get(index):
-                    self.refresh_line(index + 1)
+            self._redraw_changed(old_cells)
         if wanted is None or not self.go_to(wanted):
             self.cursor = max(0, min(self.cursor, len(self.rows) - 1))
         self._tell_moved()
+
+    def _redraw_changed(self, old_cells: dict[int, tuple[Cell, ...]]) -> None:
+        self._cells = {}
+        for index in self._visible():
+            if self._cells_of(index) != old_cells.get(index):
+                self.refresh_line(index + 1)
 
     # The cursor.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
@@ -12,7 +13,7 @@ from textual.widgets import Static
 
 from trioha.watch.alerts import Alert
 from trioha.words import count_in_words
-from trioha_console.cells import Cell
+from trioha_console.cells import Cell, text_of
 from trioha_console.frame import Frame
 from trioha_console.overall import overall_state
 from trioha_console.roles import content_of
@@ -27,6 +28,10 @@ class HeaderLine(Horizontal):
     HeaderLine > #header-left { width: 1fr; }
     HeaderLine > #header-right { width: auto; }
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: dict[str, Cell] = {}
 
     def compose(self) -> ComposeResult:
         yield Static(id="header-left")
@@ -65,7 +70,13 @@ class HeaderLine(Horizontal):
         self._set("#header-right", tuple(right))
 
     def _set(self, selector: str, spans: Cell) -> None:
-        self.query_one(selector, Static).update(content_of(spans))
+        if self._shown.get(selector) == spans:
+            return
+        # The clock ticks each second; the line is laid out anew when what is right gets wider.
+        width = cell_len(text_of(self._shown.get(selector, ())))
+        self._shown[selector] = spans
+        line = self.query_one(selector, Static)
+        line.update(content_of(spans), layout=width != cell_len(text_of(spans)))
 
 
 def _counts(frame: Frame | None) -> list[tuple[str, str]]:
@@ -106,4 +117,4 @@ class NavLine(Static):
             parts.append(
                 Content.from_markup(f" [@click=app.view('{name}')][{style}]{key} {title}[/][/]")
             )
-        self.update(Content("").join(parts))
+        self.update(Content("").join(parts), layout=False)

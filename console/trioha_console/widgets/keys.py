@@ -68,7 +68,7 @@ class KeysLine(Static):
         if self._notice is not None:
             if self._shown != self._notice:
                 self._shown = self._notice
-                self.update(content_of((self._notice,)))
+                self.update(content_of((self._notice,)), layout=False)
             return
         told: dict[str, tuple[str, str, str]] = {}
         for _, binding, enabled, _ in self.screen.active_bindings.values():
@@ -88,4 +88,4 @@ class KeysLine(Static):
             )
             for key, shown, words in keys
         ]
-        self.update(Content("").join(parts))
+        self.update(Content("").join(parts), layout=False)

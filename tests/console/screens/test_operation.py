@@ -11,8 +11,10 @@ from trioha_console.operations import Done, Planned, PlannedOperation, Say
 from trioha_console.screens.operation import OperationScreen, OperationStage
 
 from trioha.errors import OutcomeUnknown, TriohaError
-from trioha.failover.asking import Flow
+from trioha.failover.asking import Answer, Flow
 from trioha.jobs.telling import JobScope, NotThere
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import RemotingCommand
 
 NOW_MS = 1_760_000_000_000
 
@@ -169,3 +171,26 @@ async def test_keys_that_change_are_offered_to_who_may(key: str, words: str) -> 
         console.source.live = False
         await console.press(*":delete-topic orders", "enter")
         assert "this is a recording: nothing can be changed" in console.text
+
+
+async def test_an_answer_that_cannot_be_read_goes_back_into_the_prompt() -> None:
+    def plan(scope: JobScope) -> Flow[Planned]:
+        (reply,) = yield (scope.ask("10.0.0.1:10911", RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),)
+        assert isinstance(reply, Answer)
+        return Planned([str(int(reply.ext_fields["offset"]))], [], [], Change(end=Done([]))._run)
+
+    async def without_offset(_: str, command: RemotingCommand) -> RemotingCommand:
+        return command.response()
+
+    async with open_console(a_cluster(), armed=True) as console:
+        console.source.answer = without_offset
+        console.app.open_operation(PlannedOperation("reset offsets of", "billing", plan), "x")
+        await console.shows("10.0.0.1:10911 answered cannot be read (KeyError: 'offset')")
+
+
+async def test_a_slave_s_row_drains_the_slave() -> None:
+    async with open_console(a_cluster(), armed=True) as console:
+        asked: list[str] = []
+        console.app.operate = lambda command, rest: asked.append(f"{command} {rest}")  # type: ignore[method-assign]
+        await console.press("2", "D", "down", "D", "U")
+        assert asked == ["drain broker-a 0", "drain broker-a 1", "undrain broker-a"]

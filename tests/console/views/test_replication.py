@@ -121,3 +121,21 @@ async def test_pause_keeps_the_picture_while_the_history_goes_on() -> None:
         await console.press("p")
         await console.tick()
         assert console.text != before
+
+
+async def test_three_sets_of_three_their_state_and_the_reason_need_no_scrolling() -> None:
+    cluster = RawCluster()
+    masters = [cluster.add_set(f"broker-{letter}", 2)[0] for letter in "abc"]
+    gone = cluster.link(masters[2], 0)["peer"].rpartition(":")[0] + ":10911"
+    cluster.silent[gone] = (
+        "its certificate is not signed by an authority of this cluster: it expired on Monday"
+    )
+    async with open_console(cluster, SMALL) as console:
+        await console.tick(2)
+        await console.press("end", "up", "up", "up")
+        shown = console.text
+        table = shown.splitlines()[3:15]
+        assert [line[:2] for line in table if " broker-" in line] == ["● ", "● ", "✖ "]
+        assert sum(":10911 " in line[:24] for line in table) == 9
+        assert "expired on Monday" in " ".join(shown.split())
+        check_snapshot("replication-three-sets-80x24", shown)

@@ -1,0 +1,60 @@
+"""Python's search for cycles, in pieces that no key waits for.
+
+A search holds up everything for about a microsecond per object that it looks at. Textual makes
+cycles with every line that it draws, so they have to be found; the tables of a large cluster are
+made of a hundred thousand objects that are in none. So few young objects are looked at a time, the
+tables not at all, and everything only while nobody types.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_YOUNG = 2_500
+"""Objects made since the last search that begin another one: it takes 2 ms."""
+_ROUNDS = 2
+"""Searches after which the objects that survived them are looked at as well: that takes 10 ms."""
+_LARGE = 10_000
+"""Objects of a table that are worth keeping out of all searches."""
+_NEVER = 1_000_000
+_QUIET_S = 3.0
+"""Seconds without a key after which nobody is taken to type."""
+_PERIOD_S = 600.0
+_PERIOD_MAX_S = 3_600.0
+"""Seconds after which everything is looked at even if somebody types."""
+
+
+class IdleCollector:
+    """Looks at all objects while nobody types."""
+
+    def __init__(self, now_s: float) -> None:
+        self._collected_s = now_s
+        gc.collect()
+        # Modules and their like stay: nothing is to be found there.
+        gc.freeze()
+        gc.set_threshold(_YOUNG, _ROUNDS, _NEVER)
+
+    @contextmanager
+    def making_tables(self) -> Iterator[None]:
+        """Take what is made inside out of the searches until everything is looked at."""
+        gc.disable()
+        try:
+            yield
+        finally:
+            if gc.get_count()[0] > _LARGE:
+                gc.freeze()
+            gc.enable()
+
+    def look(self, now_s: float, key_s: float) -> bool:
+        """Look at everything if it is time; `key_s` is the time of the last key."""
+        since_s = now_s - self._collected_s
+        is_quiet = now_s - key_s >= _QUIET_S
+        if since_s < _PERIOD_S or not (is_quiet or since_s >= _PERIOD_MAX_S):
+            return False
+        self._collected_s = now_s
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        return True

@@ -344,7 +344,7 @@ MUTATIONS = (
     # security
     Mutation(
         "proof-serves-twice",
-        "trioha/remoting/node_proofs.py",
+        "trioha/remoting/challenges.py",
         "        given.remove(challenge)\n",
         "",
         ("tests/remoting/test_node_proofs.py",),

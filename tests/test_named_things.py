@@ -39,6 +39,7 @@ FOREIGN = {
     "df": "Unix",
     "focus": "Textual",
     "hashCode": "Java",
+    "lastProgress": "Spark",
 }
 """Names that belong to a library."""
 

@@ -9,7 +9,7 @@ from trioha.cli.failures import ExitCode
 from trioha.client.delivery import ConsumeLater
 from trioha.client.driving import drive
 from trioha.client.message import ReceivedMessage
-from trioha.jobs.queue_locks import QueueLocks
+from trioha.jobs.queue_locks import HeldQueues
 from trioha.jobs.telling import JobScope
 from trioha.testing import TriohaCluster
 from trioha.wire.bodies import MessageQueue
@@ -96,9 +96,9 @@ def test_while_another_operator_resends_a_dlq_it_is_left_alone(
     group = f"{verb}-locked"
     bury(operator, f"mail-of-{group}", group, 2)
 
-    async def lock(cluster: TriohaCluster) -> QueueLocks:
+    async def lock(cluster: TriohaCluster) -> HeldQueues:
         queues = [MessageQueue(f"%DLQ%{group}", f"broker-{one}", 0) for one in "ab"]
-        locks = QueueLocks(JobScope((cluster.namesrv,)), "anna@ops-1", queues)
+        locks = HeldQueues(JobScope((cluster.namesrv,)), "anna@ops-1", queues)
         await drive(locks.take(), cluster.observer)
         return locks
 

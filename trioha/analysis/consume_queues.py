@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from trioha.analysis.log_source import open_source
+from trioha.analysis.open_source import open_source
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import QueueFiles
 from trioha.store.consume_queue import ENTRY, PADDING_SIZE

@@ -16,7 +16,7 @@ from trioha.analysis.journal_rows import (
     read_file,
 )
 from trioha.analysis.log_end import held_bytes
-from trioha.analysis.log_source import is_remote
+from trioha.analysis.open_source import is_remote
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import StoreFiles, open_store
 

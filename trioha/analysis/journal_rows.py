@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 
-from trioha.analysis.log_source import is_remote, open_source
+from trioha.analysis.open_source import is_remote, open_source
 from trioha.analysis.schema import AnalysisError, NothingHere
 from trioha.journal import EVENTS
 from trioha.journal.file import Damage, journal_files, parse_journal_file

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from trioha.analysis.log_source import open_source
 from trioha.analysis.log_walk import LogWalk, Sound
+from trioha.analysis.open_source import open_source
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import Segment, StoreFiles
 

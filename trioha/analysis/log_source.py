@@ -37,23 +37,6 @@ class OpenSource(LogSource, Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def is_remote(path: str) -> bool:
-    """Whether a path has a scheme, so that Arrow reads it."""
-    return "://" in path
-
-
-def open_source(path: str) -> OpenSource:
-    """A file on disk or in other storage.
-
-    Errors: OSError.
-    """
-    if not is_remote(path):
-        return FileSource(path)
-    from trioha.analysis.remote import RemoteSource, located
-
-    return RemoteSource(*located(path))
-
-
 class FileSource:
     """A segment on disk.
 

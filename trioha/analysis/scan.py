@@ -15,8 +15,9 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from trioha.analysis.log_source import LogSource, open_source
+from trioha.analysis.log_source import LogSource
 from trioha.analysis.log_walk import ENTRY_SIZE, LogWalk, Sound, Unsound
+from trioha.analysis.open_source import open_source
 from trioha.analysis.plain_records import PlainReader
 from trioha.analysis.row_batch import Contents, as_ipv4
 from trioha.analysis.row_batch import RowBatch as RowBatch  # of the same interface

@@ -19,8 +19,8 @@ from typing import TypeVar
 
 import attrs
 
-from trioha.analysis.log_source import is_remote, open_source
 from trioha.analysis.log_walk import ENTRY_SIZE
+from trioha.analysis.open_source import is_remote, open_source
 from trioha.analysis.schema import AnalysisError, NothingHere
 from trioha.errors import RemoteProtocolError, StoreError
 from trioha.ha.epochs import EpochHistory

@@ -7,7 +7,7 @@ import attrs
 from trioha.errors import Unreachable
 from trioha.failover.asking import Flow
 from trioha.jobs.cluster_map import read_map, read_route, silent_in_words, tell_namesrvs
-from trioha.jobs.queue_locks import QueueLocks
+from trioha.jobs.queue_locks import HeldQueues
 from trioha.jobs.telling import (
     JobRefused,
     JobScope,
@@ -128,7 +128,7 @@ def carry_out_purge(scope: JobScope, plan: PurgePlan) -> Flow[PurgePlan]:
             f"{what} of {plan.group} came after the plan was made; nothing is deleted, look again"
         )
     names = [MessageQueue(plan.topic, one.broker, one.queue_id) for one in queues]
-    locks = QueueLocks(scope, _PURGER, names)
+    locks = HeldQueues(scope, _PURGER, names)
     yield from locks.take()
     fields = {"topic": plan.topic}
     nodes = list(plan.brokers.items())

@@ -27,7 +27,7 @@ _Owner = tuple[str, str, list[MessageQueue]]
 
 
 @attrs.define
-class QueueLocks:
+class HeldQueues:
     """Locks on queues of one topic, held by one client."""
 
     scope: JobScope

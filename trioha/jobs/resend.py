@@ -32,7 +32,7 @@ from trioha.errors import CommandError, Unreachable
 from trioha.failover.asking import Answer, Flow, ask_all, pause
 from trioha.jobs.cluster_map import MASTER_ID, ClusterMap, find_master, read_map, read_route
 from trioha.jobs.messages import FoundMessage, key_question, matches
-from trioha.jobs.queue_locks import QueueLocks
+from trioha.jobs.queue_locks import HeldQueues
 from trioha.jobs.telling import Fields, JobRefused, JobScope, answered, read_one
 from trioha.wire.bodies import MessageQueue, decode_kv_table
 from trioha.wire.codes import Perm, RequestCode, ResponseCode
@@ -153,7 +153,7 @@ def resend(
     progress = ResendProgress(found=len(messages))
     queues = {MessageQueue(one.record.topic, one.broker, one.record.queue_id) for one in messages}
     # A dry run changes nothing, and so locks nothing.
-    locks = QueueLocks(scope, order.client_id, [] if order.dry_run else sorted(queues))
+    locks = HeldQueues(scope, order.client_id, [] if order.dry_run else sorted(queues))
     yield from locks.take()
     routes: dict[str, TopicRouteData | None] = {}
     for one in messages:
@@ -223,7 +223,7 @@ def _send_once(
     home: str,
     routes: dict[str, TopicRouteData | None],
     progress: ResendProgress,
-    locks: QueueLocks,
+    locks: HeldQueues,
 ) -> Flow[str]:
     """Send one copy; return why it is not stored, empty if it is, or if that is not known."""
     key = copy_key(message, target)

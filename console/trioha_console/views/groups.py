@@ -26,7 +26,7 @@ from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
 from trioha_console.retention import kept_cell, retention_level
 from trioha_console.roles import ALERT_MARKS, ALERT_ROLES, content_of
-from trioha_console.views.view import KeptRows, Moment, SystemNames, SystemView
+from trioha_console.views.view import KeptRows, SharedByRows, SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 _STEP_MS = 5_000
@@ -37,7 +37,7 @@ class GroupLine(NamedTuple):
 
     group: Group
     rules: Mapping[str, Rule]
-    moment: Moment
+    moment: SharedByRows
 
     @property
     def wall_ms(self) -> int:
@@ -148,7 +148,7 @@ class GroupsView(SystemView):
 
     def __init__(self) -> None:
         super().__init__()
-        self._moment = Moment()
+        self._moment = SharedByRows()
         self._rows: KeptRows[GroupLine] = KeptRows()
 
     @property

@@ -15,7 +15,7 @@ from trioha_console.arrange import Shape
 from trioha_console.cells import Cell, GridColumn
 from trioha_console.frame import Frame
 from trioha_console.marks import bar
-from trioha_console.views.view import KeptRows, Moment, SystemNames, SystemView
+from trioha_console.views.view import KeptRows, SharedByRows, SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 
@@ -23,7 +23,7 @@ class QueueLine(NamedTuple):
     queue: Queue
     most: int
     """The fullest queue of the topic holds so many."""
-    moment: Moment
+    moment: SharedByRows
 
     @property
     def wall_ms(self) -> int:
@@ -44,7 +44,7 @@ class QueueLine(NamedTuple):
         return None if told_ms is None else max(0.0, (self.wall_ms - told_ms) / 1000)
 
 
-def lines_of(snapshot: ClusterSnapshot, moment: Moment, *, system: bool) -> list[QueueLine]:
+def lines_of(snapshot: ClusterSnapshot, moment: SharedByRows, *, system: bool) -> list[QueueLine]:
     queues = snapshot.queues
     if not system:
         names = SystemNames(snapshot)
@@ -97,7 +97,7 @@ class QueuesView(SystemView):
         super().__init__()
         self.topic = ""
         """The topic that is looked at closely, so asked for more often; "" for none."""
-        self._moment = Moment()
+        self._moment = SharedByRows()
         self._rows: KeptRows[QueueLine] = KeptRows()
 
     @property

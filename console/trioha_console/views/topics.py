@@ -21,7 +21,7 @@ from trioha_console.arrange import Shape
 from trioha_console.cells import Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
-from trioha_console.views.view import KeptRows, Moment, SystemNames, SystemView
+from trioha_console.views.view import KeptRows, SharedByRows, SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 _STEP_MS = 5_000
@@ -36,7 +36,7 @@ class TopicLine(NamedTuple):
     """Groups that read it, the one with the largest lag first; None until they were asked for."""
     is_hidden: Callable[[str], bool]
     """Returns whether the group of this name is hidden."""
-    moment: Moment
+    moment: SharedByRows
 
     @property
     def wall_ms(self) -> int:
@@ -80,7 +80,7 @@ class TopicLine(NamedTuple):
 
 
 def lines_of(
-    snapshot: ClusterSnapshot, moment: Moment, *, system: bool, is_told: bool
+    snapshot: ClusterSnapshot, moment: SharedByRows, *, system: bool, is_told: bool
 ) -> list[TopicLine]:
     """Rows; `is_told` if a broker has told the offsets of groups."""
     held, groups = snapshot.held, snapshot.groups_by_topic
@@ -170,7 +170,7 @@ class TopicsView(SystemView):
 
     def __init__(self) -> None:
         super().__init__()
-        self._moment = Moment()
+        self._moment = SharedByRows()
         self._rows: KeptRows[TopicLine] = KeptRows()
 
     @property

@@ -29,7 +29,7 @@ from trioha_console.widgets.grid import Grid
 
 
 @attrs.define(eq=False)
-class Moment:
+class SharedByRows:
     """What all rows of a table share: thousands of them need not be made anew each second."""
 
     frame: Frame | None = None

@@ -223,6 +223,7 @@ class HaBroker(TypedDict):
 
     name: str
     id: int
+    registered_id: int
     role: str | None
     address: str
     ha_address: str | None

@@ -5,7 +5,7 @@ Only where the files of both stores can be read here.
 
 from __future__ import annotations
 
-from trioha.analysis.log_source import open_source
+from trioha.analysis.open_source import open_source
 from trioha.analysis.store_files import Segment, StoreFiles
 
 _FIELDS = (

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 
 import attrs
 
-from trioha.analysis.log_source import open_source
 from trioha.analysis.log_walk import LogWalk, Sound, Unsound
+from trioha.analysis.open_source import open_source
 from trioha.analysis.store_files import Segment, StoreFiles
 
 _BACK_BYTES = (4 << 10, 64 << 10, 4 << 20)

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 
 from trioha.analysis.arrow_batches import to_arrow
 from trioha.analysis.log_end import LogEnd
-from trioha.analysis.log_source import is_remote
+from trioha.analysis.open_source import is_remote
 from trioha.analysis.scan import Detail, plan_splits, scan_split
 from trioha.analysis.schema import COMMITLOG_FULL, AnalysisError, TableSchema
 from trioha.analysis.spark.read_options import read_options, size_option

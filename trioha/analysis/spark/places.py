@@ -27,7 +27,7 @@ ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 @attrs.frozen
-class Place:
+class ReadPlace:
     """One place, in any number of logs."""
 
     option: str
@@ -78,7 +78,7 @@ def first_at(store: StoreFiles, time_ms: int) -> int:
     return LogEnd().find(store)
 
 
-def place_of(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> Place:
+def place_of(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> ReadPlace:
     """The place that one of these three options names.
 
     Errors: AnalysisError naming the option that is wrong.
@@ -87,22 +87,22 @@ def place_of(options: Mapping[str, str], names: tuple[str, str, str], default: s
     if len(given) > 1:
         raise AnalysisError(f"options {' and '.join(given)} say the same: give one")
     if not given:
-        return Place(names[0], default)
+        return ReadPlace(names[0], default)
     [name] = given
     text = options[name].strip()
     if name == names[1]:
-        return Place(name, time_ms=time_option(options, name))
+        return ReadPlace(name, time_ms=time_option(options, name))
     if name == names[2]:
         moments = _by_store(name, text, "no JSON object with the time of every store")
         texts = {path: {name: str(value)} for path, value in moments.items()}
         times = {path: time_option(each, name) or 0 for path, each in texts.items()}
-        return Place(name, times_ms=times)
+        return ReadPlace(name, times_ms=times)
     if text in (EARLIEST, LATEST):
-        return Place(name, text)
+        return ReadPlace(name, text)
     what = "neither earliest nor latest nor a JSON object with the offset of every store"
     offsets = _by_store(name, text, what)
     try:
-        return Place(name, offsets={path: int(value) for path, value in offsets.items()})
+        return ReadPlace(name, offsets={path: int(value) for path, value in offsets.items()})
     except (ValueError, TypeError):
         raise _wrong(name, text, what) from None
 

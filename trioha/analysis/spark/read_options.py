@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from trioha.analysis.arrow_batches import MS_END, MS_FIRST
-from trioha.analysis.log_source import is_remote
+from trioha.analysis.open_source import is_remote
 from trioha.analysis.scan import ScanFilter
 from trioha.analysis.schema import AnalysisError, ColumnType, TableSchema
 from trioha.analysis.spark.places import (
@@ -36,7 +36,7 @@ from trioha.analysis.spark.places import (
     ENDING,
     LATEST,
     STARTING,
-    Place,
+    ReadPlace,
     microseconds,
     place_of,
     time_option,
@@ -62,8 +62,8 @@ class ReadOptions:
     split_bytes: int | None = None
     """Bytes of a task; None leaves them to the size of what is read."""
     partitions_min: int = 1
-    starting: Place = Place(STARTING[0], EARLIEST)
-    ending: Place = Place(ENDING[0], LATEST)
+    starting: ReadPlace = ReadPlace(STARTING[0], EARLIEST)
+    ending: ReadPlace = ReadPlace(ENDING[0], LATEST)
     pushes_filters: bool = False
     """Take filters of the query over: safe only when the DataFrame is scanned once."""
 

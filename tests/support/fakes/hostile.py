@@ -87,8 +87,14 @@ def _answers(own: str) -> dict[int, Any]:
     master, slave = cluster.add_set("broker-a")
     status = hostile(cluster.statuses[master])
     status["connections"][0] |= {"in_sync": False, "last_error": HOSTILE, "doubt": HOSTILE}
-    status["slave"] = hostile(cluster.statuses[slave]["slave"]) | {"last_error": HOSTILE}
-    status["absent"] = [{"host": HOSTILE, "last_error": HOSTILE, "last_error_age_s": 3.0}]
+    status["slave"] = hostile(cluster.statuses[slave]["slave"]) | {
+        "last_error": HOSTILE,
+        "metadata": HOSTILE,
+        "metadata_position": 0,
+    }
+    status["absent"] = [
+        {"host": HOSTILE, "links": 1, "last_error": HOSTILE, "last_error_age_s": 3.0}
+    ]
     status["refusals"] = [{"peer": HOSTILE, "reason": HOSTILE, "age_s": 3.0}]
     info = ClusterInfo({name: BrokerData("C" + HOSTILE, name, {0: own})}, {"C" + HOSTILE: (name,)})
     journal = {

@@ -12,7 +12,7 @@ import trio
 
 from trioha.bench.histogram import LatencySummary
 from trioha.bench.setup import BenchResult, BenchSetup
-from trioha.cli.client_options import chosen_context, context_option
+from trioha.cli.client_options import chosen_context, context_option, use_secret
 from trioha.cli.decorators import all_of
 from trioha.cli.output import output_option, print_json, table
 from trioha.credentials import set_tls_source
@@ -170,13 +170,16 @@ def ha(**flags: Any) -> None:
 
 
 def _checked(flags: dict[str, Any]) -> dict[str, Any]:
-    context = chosen_context(click.get_current_context())
+    ctx = click.get_current_context()
+    context = chosen_context(ctx)
     if context is not None:
         if flags["namesrv"] is not None:
             raise click.UsageError("-n and --context both say where to; give one")
         flags["namesrv"] = context.namesrv
     if flags.pop("own") and flags["namesrv"] is not None:
         raise click.UsageError("--self excludes -n and --context")
+    if flags["namesrv"] is not None:
+        use_secret(ctx, context)
     names = [field.name for field in attrs.fields(BenchSetup)]
     flags.setdefault("slaves", 0)
     return {"setup": BenchSetup(**{name: flags.pop(name) for name in names}), **flags}

@@ -96,6 +96,7 @@ def _choose_namesrv(ctx: click.Context, _: click.Parameter, value: str | None) -
         if _CONTEXT in ctx.meta:
             raise click.UsageError(_TWO_PLACES, ctx)
         ctx.meta[_BY_ADDRESS] = True
+        use_secret(ctx, None)
         return _checked(ctx, value, "-n")
     context = chosen_context(ctx)
     if context is None and (name := os.environ.get("TRIOHA_CONTEXT")):
@@ -108,8 +109,7 @@ def _choose_namesrv(ctx: click.Context, _: click.Parameter, value: str | None) -
     if context is None:
         return _DEFAULT_NAMESRV
     ctx.meta[_CONTEXT] = context
-    if context.secret_file and not {SECRET_VARIABLE, SECRET_FILE_VARIABLE} & os.environ.keys():
-        _use_secret_file(ctx, context.secret_file)
+    use_secret(ctx, context)
     return context.namesrv
 
 
@@ -142,6 +142,20 @@ def secret_option(function: F) -> F:
 def _note_secret_file(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value and not ctx.resilient_parsing:
         _use_secret_file(ctx, value)
+
+
+def use_secret(ctx: click.Context, context: Context | None) -> None:
+    """Take the secret of a context, unless the environment or an option has named one.
+
+    As with accounts, nodes that are named by their addresses get that of the current context.
+    """
+    if {SECRET_VARIABLE, SECRET_FILE_VARIABLE} & os.environ.keys():
+        return
+    if context is None:
+        known = _load()
+        context = known.contexts.get(known.current or "")
+    if context is not None and context.secret_file:
+        _use_secret_file(ctx, context.secret_file)
 
 
 def _use_secret_file(ctx: click.Context, path: str) -> None:

@@ -111,20 +111,27 @@ def use(name: str) -> None:
 @click.option("--tls-ca", default="", metavar="FILE", help="CA of the cluster: connect over TLS.")
 @click.option("--tls-cert", default="", metavar="FILE", help="Certificate to show to its nodes.")
 @click.option("--tls-key", default="", metavar="FILE", help="Private key of that certificate.")
+@click.option(
+    "--secret-file",
+    default="",
+    metavar="FILE",
+    help="The cluster's secret, which proves that a command is an operator's.",
+)
 @click.option("--ask-each-time", is_flag=True, help="Do not keep the account's secret.")
-def add(name: str, namesrv: str, access_key: str, ask_each_time: bool, **tls: str) -> None:
+def add(name: str, namesrv: str, access_key: str, ask_each_time: bool, **named: str) -> None:
     """Add a context; the first one becomes the current one.
 
     \b
     trioha context add prod -n '10.0.0.1:9876;10.0.0.2:9876'
     trioha context add prod -n 10.0.0.1:9876 --access-key operator-anna
     trioha context add prod -n 10.0.0.1:9876 --tls-ca /etc/trioha/ca.pem
+    trioha context add prod -n 10.0.0.1:9876 --secret-file cluster.secret
     """
     path = contexts_path(os.environ)
     secret_key = ""
     if access_key and not ask_each_time:
         secret_key = os.environ.get(SECRET_KEY_VARIABLE) or ask_secret(access_key)
-    files = {key: str(Path(file).absolute()) for key, file in tls.items() if file}
+    files = {key: str(Path(file).absolute()) for key, file in named.items() if file}
     add_context(path, name, namesrv, access_key, secret_key, files)
     click.echo(f"added {name} to {path}")
 

@@ -54,7 +54,7 @@ def _trace(told: MessageTrace, message: FoundMessage) -> list[Cell]:
     lines: list[Cell] = [((f"{'AT (UTC)':<13} {'AFTER':>10}  {'WHAT':<12} GROUP, DETAIL", "head"),)]
     for at_ms, what, group, detail in sorted(steps, key=lambda step: step[0]):
         role = "bad" if what == "failed" else "accent"
-        clock = moment_in_words(at_ms)[11:] if at_ms else "-"
+        clock = _clock(at_ms)
         after = f"+{at_ms - born_ms} ms" if at_ms else "-"
         lines.append(
             (
@@ -72,3 +72,11 @@ def _trace(told: MessageTrace, message: FoundMessage) -> list[Cell]:
         for one in told.groups
     ] or [(("No group reads this topic.", "dim"),)]
     return lines
+
+
+def _clock(at_ms: int) -> str:
+    """The time of day; `-` for a time that a client did not tell, or that no calendar has."""
+    try:
+        return moment_in_words(at_ms)[11:] if at_ms else "-"
+    except (OverflowError, ValueError, OSError):
+        return "-"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import attrs
 
@@ -153,11 +153,21 @@ def node_facts(replica: Replica) -> list[tuple[str, Cell]]:
 def waits_cell(event: Event | None, wall_ms: int) -> Cell:
     """Percentiles of the time that sends waited for a slave, of a SYNC_MASTER's newest sample."""
     bins = event.fields.get("bins") if event is not None else None
-    if event is None or not isinstance(bins, list) or not any(bins):
+    if event is None or not _are_counts(bins):
         return cell("no sample", "dim")
     shares = "  ".join(f"p{percent} {_percentile(bins, percent)}" for percent in (50, 99))
     age = age_in_words(max(0.0, (wall_ms - event.wall_ms) / 1000))
     return cell(f"{shares}  of {sum(bins)} sends, {age} ago")
+
+
+def _are_counts(bins: object) -> TypeGuard[list[int]]:
+    """Whether a peer told at least two counts, one of them more than zero."""
+    return (
+        isinstance(bins, list)
+        and len(bins) > 1
+        and all(isinstance(one, int) and one >= 0 for one in bins)
+        and any(bins)
+    )
 
 
 def _percentile(bins: list[int], percent: int) -> str:

@@ -7,8 +7,10 @@ import pytest
 from support.fakes.raw_answers import RawCluster
 from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 from trioha_console.screens.node import NodeScreen
+from trioha_console.screens.node_tables import waits_cell
 
 from trioha.errors import Unreachable
+from trioha.journal.file import Event
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -151,3 +153,16 @@ async def test_escape_goes_back_and_the_screen_below_is_drawn_anew() -> None:
         await console.tick()
         await console.press("escape")
         assert "unreachable" in console.line(f"1 {slave}")
+
+
+@pytest.mark.parametrize(
+    ("bins", "said"),
+    [
+        ([90, 9, 1], "p50 < 1 ms  p99 < 2 ms  of 100 sends, 0.0 s ago"),
+        ([0, 0, 4], "p50 >= 2 ms"),
+        *((odd, "no sample") for odd in (None, "x", [], [3], [0, 0], ["a", 1], [-1, 1])),
+    ],
+)
+def test_put_waits_are_percentiles_and_an_odd_sample_is_none(bins: Any, said: str) -> None:
+    found = waits_cell(Event(1, 1000, "sync_waits", {"bins": bins}), 1000)
+    assert said in found[0][0]

@@ -118,10 +118,10 @@ def test_a_directory_of_many_brokers_is_read_and_what_else_it_holds_is_named(
 
 
 def test_what_cannot_be_read_is_said(settings: str, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("hello")
+    path = upload(tmp_path, "notes", settings)  # makes the bucket as well
     with pytest.raises(AnalysisError, match=r"s3a://backup/nothing\?.*: does not exist"):
         open_store(f"s3a://backup/nothing?{settings}")
-    (tmp_path / "notes").write_text("hello")
-    path = upload(tmp_path, "notes", settings)
     with pytest.raises(AnalysisError, match="is not a store: it has no commitlog/"):
         open_stores(path)
     with pytest.raises(AnalysisError, match=r"cannot open foo://x/y: .*; mount the storage"):

@@ -322,15 +322,17 @@ def test_an_address_that_is_none_is_a_mistake_in_the_command_line() -> None:
 def test_the_exit_code_tells_whether_all_answered(
     monkeypatch: pytest.MonkeyPatch, all_answered: bool, code: int
 ) -> None:
+    told = [{**broker(), "registered_id": 0}, {**SLAVE, "registered_id": 1}]
+
     async def fake(namesrv: str, timeout_s: float) -> tuple[list[dict[str, Any]], bool]:
         assert (namesrv, timeout_s) == ("h:1", 3.0)
-        return [broker(), SLAVE], all_answered
+        return told, all_answered
 
     monkeypatch.setattr(ha, "cluster_status", fake)
     invoke = partial(CliRunner().invoke, cli)
     result = invoke(["ha", "status", "-n", "h:1", "-o", "json"])
     assert result.exit_code == code
-    assert json.loads(result.output) == {"brokers": [broker(), SLAVE]}
+    assert json.loads(result.output) == {"brokers": told}
     result = invoke(["ha", "status"], env={"NAMESRV_ADDR": "h:1"})
     assert result.exit_code == code
     assert result.output.startswith("BROKER")

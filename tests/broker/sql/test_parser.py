@@ -66,6 +66,7 @@ MESSAGE = {"n": "7", "d": "2.5", "s": "it's", "t": "true", "big": "3000000000"}
         ("nothing NOT CONTAINS 'x'", False),
         ("s CONTAINS ''", False),
         ("s NOT ENDSWITH ''", False),
+        ("(s >= 5) NOT ENDSWITH ''", False),
         ("'' NOT CONTAINS 'x'", True),
         ("7 CONTAINS '7'", False),
         ("(n = 7) NOT CONTAINS 'x'", False),

@@ -114,11 +114,16 @@ def is_in(inner: Evaluate, elements: frozenset[str], is_not: bool) -> Predicate:
 def has_part(
     inner: Evaluate, holds: Callable[[str, str], bool], part: str, is_not: bool
 ) -> Predicate:
-    """CONTAINS and its like. With NOT, too, it is FALSE for an empty part, and for no string."""
+    """CONTAINS and its like. With NOT, too, it is FALSE for an empty part, and for no string.
+
+    RocketMQ does not evaluate what stands before an empty part, so that raises no error either.
+    """
 
     def evaluate(properties: Properties) -> bool:
+        if not part:
+            return False
         value = inner(properties)
-        return isinstance(value, str) and part != "" and holds(value, part) is not is_not
+        return isinstance(value, str) and holds(value, part) is not is_not
 
     return evaluate
 

@@ -14,7 +14,7 @@ from failover_drills.rounds import run_many
 from support.suite.drawn_seed import drawn_seed
 from support.suite.sizes import ROUNDS_OF_THREE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + 60 * ROUNDS_OF_THREE)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + 30 * ROUNDS_OF_THREE)]
 
 
 def test_members_die_between_the_steps_of_a_promotion_and_nothing_is_lost(tmp_path: Path) -> None:

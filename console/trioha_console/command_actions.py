@@ -127,7 +127,7 @@ class CommandActions(ReplayActions):
         return sorted(names.get(command, tuple)())
 
     def _second_names(self, command: str, first: str) -> list[str]:
-        """What may follow a command and a name: its topics, settings, nodes."""
+        """Return the words that may follow a command and a name: topics, settings, nodes."""
         frame = self._console().frame
         if frame is None:
             return []

@@ -30,7 +30,7 @@ from trioha_console.widgets.grid import Grid
 
 @attrs.define(eq=False)
 class SharedByRows:
-    """What all rows of a table share: thousands of them need not be made anew each second."""
+    """Values that all rows of a table share, so that rows need not be made anew each second."""
 
     frame: Frame | None = None
 

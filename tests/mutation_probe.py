@@ -341,6 +341,14 @@ MUTATIONS = (
         ("tests/failover/test_plan.py",),
         "a promotion that gives up acknowledged messages needs no --force",
     ),
+    Mutation(
+        "late-commit-sets-a-group-back",
+        "trioha/broker/request_gate.py",
+        """                request.ext_fields[FORWARDED_FIELD] = "true"\n""",
+        "                pass\n",
+        ("tests/broker/test_request_gate.py",),
+        "after a switch a consumer that starts anew gets messages it had finished with",
+    ),
     # security
     Mutation(
         "proof-serves-twice",

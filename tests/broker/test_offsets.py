@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.handlers.consuming import ConsumeSide
 
+from trioha.broker.offset_requests import FORWARDED_FIELD
 from trioha.broker.offsets import ConsumerOffsetTable, OffsetCommit
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError, RemoteProtocolError
@@ -472,3 +473,27 @@ def test_update_without_its_offset_is_an_error() -> None:
     side = ConsumeSide()
     assert side.ask(update(5, commitOffset="x")).code == ResponseCode.SYSTEM_ERROR
     assert side.ask(update(5, commitOffset=None)).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_commit_that_another_node_sent_on_late_does_not_set_the_group_back() -> None:
+    """A member of a set was cut off with a parked commit of 655; meanwhile 663 was acknowledged."""
+    side = ConsumeSide()
+
+    def commit(offset: int, *, forwarded: bool = False) -> RemotingCommand:
+        fields: dict[str, ExtValue] = {"consumerGroup": "G", "topic": "T", "queueId": 3}
+        fields["commitOffset"] = offset
+        if forwarded:
+            fields[FORWARDED_FIELD] = "true"
+        answer = side.handle(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+        assert answer is not None
+        return answer
+
+    assert commit(663).code == ResponseCode.SUCCESS
+    late = commit(655, forwarded=True)
+    assert (late.code, side.offsets.query("G", "T", 3)) == (ResponseCode.SERVICE_NOT_AVAILABLE, 663)
+    assert "at offset 663 already" in (late.remark or "")
+    assert commit(663, forwarded=True).code == ResponseCode.SUCCESS
+    assert commit(670, forwarded=True).code == ResponseCode.SUCCESS
+    assert side.offsets.query("G", "T", 3) == 670
+    assert commit(600).code == ResponseCode.SUCCESS, "asked of the master itself: a rewind"
+    assert side.offsets.query("G", "T", 3) == 600

@@ -6,6 +6,7 @@ import attrs
 import pytest
 from support.handlers.sending import FakeChannel, at
 
+from trioha.broker.offset_requests import FORWARDED_FIELD
 from trioha.broker.request_gate import NO_ERROR_FOR, RequestGate
 from trioha.broker.set_modes import COPIED, DEMOTED, PAUSED, SERVING
 from trioha.errors import CommandError, StoreError
@@ -13,12 +14,13 @@ from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.mode import Mode
 from trioha.security.requirements import REQUIREMENTS, Port
 from trioha.testing.recorded_events import RecordedEvents
-from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
+from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode, SerializeType
 from trioha.wire.remoting_command import RemotingCommand
 
 SEND = RequestCode.SEND_MESSAGE_V2
 QUERY = RequestCode.QUERY_CONSUMER_OFFSET
 PULL = RequestCode.PULL_MESSAGE
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 
 
 @attrs.define(eq=False)
@@ -27,6 +29,7 @@ class FakeForwarding:
 
     master: str = ""
     log: list[str] = attrs.Factory(list)
+    forwarded: list[RemotingCommand] = attrs.Factory(list)
 
     def open(self, master: str, now_ms: int) -> None:
         self.master = master
@@ -37,6 +40,7 @@ class FakeForwarding:
     def forward(self, channel: Channel, request: RemotingCommand) -> None:
         assert self.master
         self.log.append(f"forward {request.opaque}")
+        self.forwarded.append(request)
 
     def tell(self, channel: Channel, command: RemotingCommand) -> None:
         assert self.master
@@ -133,6 +137,37 @@ def test_what_is_parked_goes_to_the_new_master_behind_the_clients_registrations(
     bench.ask(SEND, 2)
     assert bench.forwarding.log == ["tell HEART_BEAT", "forward 1", "forward 2"]
     assert bench.served == []
+
+
+@pytest.mark.parametrize("parked", [True, False])
+def test_a_commit_that_is_forwarded_says_so_and_a_send_is_left_alone(parked: bool) -> None:
+    bench = Bench()
+    if parked:
+        bench.gate.park(PAUSED)
+        bench.ask(COMMIT, 1)
+        bench.ask(SEND, 2)
+    bench.gate.forward(DEMOTED, "new:1", 0)
+    if not parked:
+        bench.ask(COMMIT, 1)
+        bench.ask(SEND, 2)
+    assert [dict(one.ext_fields) for one in bench.forwarding.forwarded] == [
+        {FORWARDED_FIELD: "true"},
+        {},
+    ]
+
+
+def test_a_parked_commit_whose_fields_cannot_be_read_is_answered_with_the_error() -> None:
+    bench = Bench()
+    bench.gate.park(PAUSED)
+    broken = RemotingCommand(
+        COMMIT, opaque=1, serialize_type=SerializeType.ROCKETMQ, encoded_fields=b"\x00"
+    )
+    assert bench.gate.handle(bench.channel, broken, at()) is None
+    bench.ask(SEND, 2)
+    bench.gate.forward(DEMOTED, "new:1", 0)
+    assert bench.forwarding.log == ["forward 2"]
+    (answer,) = bench.channel.sent
+    assert (answer.opaque, answer.code) == (1, ResponseCode.SYSTEM_ERROR)
 
 
 def test_a_demoted_node_answers_pulls_and_heartbeats_and_copies_heartbeats() -> None:

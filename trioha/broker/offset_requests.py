@@ -16,6 +16,8 @@ from trioha.wire.remoting_command import RemotingCommand
 
 ONLY_FORWARD_FIELD = "onlyForward"
 """Our own field of request 15; RocketMQ ignores it."""
+FORWARDED_FIELD = "forwarded"
+"""Our own field of request 15: another node sent it on, perhaps long after its client sent it."""
 
 
 @attrs.define(eq=False)
@@ -53,7 +55,11 @@ class OffsetProcessor:
     def update(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Take a group's progress; forwards only if the request, a slave's, says so."""
+        """Take a group's progress; forwards only if the request, a slave's, says so.
+
+        Errors: CommandError(SERVICE_NOT_AVAILABLE) if a commit that another node sent on would set
+        the group back. It may have waited there while the same consumer committed more here.
+        """
         topic = request.ext_str("topic")
         if self._topics.get(topic) is None:
             # 5.x does so, too: consumers of a deleted topic would keep its offsets alive.
@@ -66,6 +72,14 @@ class OffsetProcessor:
         offset = request.ext_int("commitOffset")
         if request.ext_bool(ONLY_FORWARD_FIELD):
             self._offsets.advance(group, topic, queue_id, offset)
+        elif request.ext_bool(FORWARDED_FIELD) and offset < (
+            reached := self._offsets.query(group, topic, queue_id)
+        ):
+            raise CommandError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"the group is at offset {reached} already, and this commit came late, through"
+                " another node; to set a group back, ask the master itself",
+            )
         else:
             self._offsets.commit(group, topic, queue_id, offset)
         return request.response()

@@ -35,9 +35,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from trioha.broker.offset_requests import FORWARDED_FIELD
 from trioha.broker.parked_requests import ParkedRequests
 from trioha.broker.set_modes import SERVING
-from trioha.errors import CommandError
+from trioha.errors import CommandError, RemoteProtocolError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.mode import Mode, Modes
@@ -201,7 +202,7 @@ class RequestGate:
         self._change(modes)
         for channel, command in registrations:
             forwarding.tell(channel, command)
-        self._parked.take(forwarding.forward)
+        self._parked.take(self._send_on)
 
     def reject(self, modes: Modes, reason: str) -> None:
         """Reject parked requests, and from now on requests in `Mode.REJECT`, for this reason."""
@@ -255,6 +256,18 @@ class RequestGate:
             reject(channel, request, error.remark or "")
 
     def _forward(self, channel: Channel, request: RemotingCommand, _: Instant) -> None:
+        self._send_on(channel, request)
+
+    def _send_on(self, channel: Channel, request: RemotingCommand) -> None:
+        """Forward a request. A commit says so: its client may have committed more there since."""
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            try:
+                request.ext_fields[FORWARDED_FIELD] = "true"
+            except RemoteProtocolError as error:
+                answer_late(
+                    channel, request, answer_to_error(error, channel, request, self._events)
+                )
+                return
         self._forwarding.forward(channel, request)
 
     def _reject(self, channel: Channel, request: RemotingCommand, _: Instant) -> None:

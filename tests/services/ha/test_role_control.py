@@ -382,9 +382,12 @@ async def test_requests_by_an_old_route_are_forwarded_to_the_new_master(
                 {"consumerGroup": "G", "topic": "T", "queueId": 1, "commitOffset": 3},
             )
             assert (await client.request(commit)).code == ResponseCode.SUCCESS
+            # It may have been on its way since before the other: nobody rewinds a group like this.
+            commit.ext_fields["commitOffset"] = 2
+            assert (await client.request(commit)).code == ResponseCode.SERVICE_NOT_AVAILABLE
             routes = (await status_of(old))["forwarding"]
             assert routes["master"] == pair.addresses[1].listen
-            assert (routes["forwarded_total"], routes["clients"]) == (4, 1)
+            assert (routes["forwarded_total"], routes["clients"]) == (5, 1)
         new = pair.addresses[1].listen
         async with open_remoting_client(*parse_address(new), Clock()) as client:
             query = RemotingCommand(

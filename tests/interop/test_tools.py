@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -148,6 +149,18 @@ def shape(value: Any, taken_out: Callable[[str], str], exact: bool = False) -> A
     return value if exact else type(value).__name__
 
 
+def committed(calls: JavaCalls, group: str) -> int | None:
+    """Messages before the group's offsets at its broker; None before its first commit.
+
+    Retries are among them.
+    """
+    try:
+        stats = calls.call("examineConsumeStats", group)
+    except CallFailed:
+        return None
+    return sum(int(one["consumerOffset"]) for one in stats["offsetTable"].values())
+
+
 @pytest.fixture(scope="module")
 def scenes(
     meeting: Meeting, producers: dict[Make, StockProducer], shared_clients: Clients
@@ -181,17 +194,8 @@ def scenes(
         away.wait_for_count(COUNT)
         calls = java_calls(shared_clients, meeting.namesrvs[make].address)
         group, topic = f"live-{make}", f"tools-{make}"
-
-        def behind(calls: JavaCalls = calls, make: Make = make) -> int | None:
-            """Messages left to the group that is going to stop; None before its first commit."""
-            try:
-                stats = calls.call("examineConsumeStats", f"away-{make}")
-            except CallFailed:
-                return None
-            queues = stats["offsetTable"].values()
-            return sum(int(one["brokerOffset"] - one["consumerOffset"]) for one in queues)
-
-        eventually(behind, 0, TOLD_S)
+        for who, count in (("away", COUNT), ("live", 2 * COUNT)):
+            eventually(partial(committed, calls, f"{who}-{make}"), count, TOLD_S)
         away.stop()
         (member,) = calls.call("examineConsumerConnectionInfo", group)["connectionSet"]
         elsewhere = next(one for one in BOTH if one != make)

@@ -16,14 +16,14 @@ from support.stores.certificates import certificates
 from trioha.security.signature import Credentials
 
 _OPERATOR = Credentials("operator-1", "operator-secret")
-_APPLICATION = Credentials("application", "application-secret")
+APPLICATION = Credentials("application", "application-secret")
 _ACCOUNTS = f"""\
 accounts:
 - accessKey: {_OPERATOR.access_key}
   secretKey: {_OPERATOR.secret_key}
   admin: true
-- accessKey: {_APPLICATION.access_key}
-  secretKey: {_APPLICATION.secret_key}
+- accessKey: {APPLICATION.access_key}
+  secretKey: {APPLICATION.secret_key}
   defaultTopicPerm: PUB|SUB
   defaultGroupPerm: SUB
 """
@@ -69,7 +69,7 @@ class Protection(enum.Enum):
         """Return the system properties of the Java load client."""
         if self is Protection.ACL:
             return {
-                "bench.accessKey": _APPLICATION.access_key,
-                "bench.secretKey": _APPLICATION.secret_key,
+                "bench.accessKey": APPLICATION.access_key,
+                "bench.secretKey": APPLICATION.secret_key,
             }
         return {"tls.enable": "true"} if self is Protection.TLS else {}

@@ -10,9 +10,9 @@ from support.screens.screens import SMALL, Console, open_console
 from trioha_console.screens.group import GroupScreen
 from trioha_console.screens.text import TextScreen
 
-from trioha.wire.route import BrokerData, ClusterInfo
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.route import BrokerData, ClusterInfo
 
 
 class Clients:

@@ -36,7 +36,7 @@ class Clients:
             ]
             return command.response(body=json.dumps({"connectionSet": members}).encode())
         assert command.code == RequestCode.GET_CONSUMER_RUNNING_INFO
-        self.asked.append(command.ext_fields["clientId"])
+        self.asked.append(str(command.ext_fields["clientId"]))
         if self.stacks is None:
             words = "request type 307 not supported"
             return command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, words)

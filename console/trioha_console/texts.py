@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trioha.errors import CommandError, TriohaError
 from trioha.jobs.clients import describe_client
 from trioha.jobs.members import RunningInfo
 from trioha.jobs.messages import FoundMessage
 from trioha.jobs.telling import JobScope
 from trioha.jobs.tracing import MessageTrace, trace
 from trioha.times import moment_in_words
+from trioha.wire.codes import ResponseCode
 from trioha_console.browser import Found
 from trioha_console.cells import Cell
 from trioha_console.failing_over import drive
@@ -19,7 +21,14 @@ from trioha_console.source import Source
 async def consumer_lines(source: Source, group: str, client_id: str) -> Sequence[Cell]:
     """Ask a consumer for its queues and the stacks of its threads. Errors: TriohaError."""
     scope = JobScope(tuple(source.namesrvs))
-    return _consumer(await drive(describe_client(scope, group, client_id, stacks=True), source))
+    try:
+        told = await drive(describe_client(scope, group, client_id, stacks=True), source)
+    except CommandError as error:
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        words = "This client cannot show its queues and threads: it does not answer request 307."
+        raise TriohaError(words) from error
+    return _consumer(told)
 
 
 def _consumer(found: RunningInfo) -> list[Cell]:

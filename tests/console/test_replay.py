@@ -84,6 +84,13 @@ async def test_a_recording_opens_paused_at_its_beginning(size: tuple[int, int]) 
         check_snapshot(f"replay-{size[0]}x{size[1]}", console.text)
 
 
+async def test_the_panel_of_a_lone_set_shows_all_its_lines_on_a_small_screen() -> None:
+    async with replaying(a_recording(), SMALL) as console:
+        await console.press("right_square_bracket")
+        for name in ("epoch", "log ends", "waiting", "clients", "disk"):
+            assert f" {name:<12} " in console.text, console.text
+
+
 async def test_a_jump_to_the_next_mark_shows_what_was_known_then() -> None:
     async with replaying(a_recording()) as console:
         assert "in sync" in console.text

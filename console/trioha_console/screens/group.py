@@ -44,6 +44,7 @@ from trioha_console.widgets.grid import Grid
 
 _HOURS = 6
 """Hours of lag that journals are asked for."""
+_KINDS = {"CONSUME_PASSIVELY": ", push", "CONSUME_ACTIVELY": ", pull"}
 
 
 @attrs.frozen
@@ -276,6 +277,7 @@ def _title(group: Group, eta_s: float | None) -> Cell:
     if group.members is not None:
         title += ((f"  {count_in_words(len(group.members), 'member')}", ""),)
     if group.message_model:
-        title += ((f"  {group.message_model.lower()}, {group.consume_type or ''}", "dim"),)
+        kind = _KINDS.get(group.consume_type or "", "")
+        title += ((f"  {group.message_model.lower()}{kind}", "dim"),)
     subscribed = ", ".join(f"{topic} ({tags})" for topic, tags in group.subscriptions.items())
     return (*title, (f"  reads {subscribed}", "dim")) if subscribed else title

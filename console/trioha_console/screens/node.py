@@ -34,7 +34,7 @@ from trioha_console.screens.node_tables import (
     settings_of,
     task_lines,
     terms_of,
-    waits_cell,
+    waits_facts,
 )
 from trioha_console.source import Source
 from trioha_console.views.raft_facts import members_of
@@ -70,7 +70,7 @@ class NodeScreen(DetailScreen):
     DEFAULT_CSS = """
     NodeScreen {
         & #overview { height: 1fr; }
-        & #overview > TrendChart { width: 2fr; }
+        & #overview > TrendChart { width: 1fr; }
     }
     NodeScreen.-narrow #overview > TrendChart { display: none; }
     """
@@ -135,7 +135,7 @@ class NodeScreen(DetailScreen):
         self.set_title(content_of(title))
         self.query_one("#node-facts", FactList).show(
             (("the node", "title"),),
-            [*node_facts(replica), ("put waits", waits_cell(self._waits, frame.wall_ms))],
+            [*node_facts(replica), *waits_facts(self._waits, frame.wall_ms)],
         )
         said, lines = "terms of mastership", terms_of(replica)
         if replica.raft is not None:

@@ -10,7 +10,7 @@ import attrs
 from trioha.journal.file import Event
 from trioha.times import moment_in_words
 from trioha.watch.replica import Replica
-from trioha.words import age_in_words, size_in_words
+from trioha.words import age_in_words, count_in_words, size_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import Cell, GridColumn, cell
@@ -150,14 +150,15 @@ def node_facts(replica: Replica) -> list[tuple[str, Cell]]:
     return facts
 
 
-def waits_cell(event: Event | None, wall_ms: int) -> Cell:
+def waits_facts(event: Event | None, wall_ms: int) -> list[tuple[str, Cell]]:
     """Percentiles of the time that sends waited for a slave, of a SYNC_MASTER's newest sample."""
     bins = event.fields.get("bins") if event is not None else None
     if event is None or not _are_counts(bins):
-        return cell("no sample", "dim")
-    shares = "  ".join(f"p{percent} {_percentile(bins, percent)}" for percent in (50, 99))
+        return [("put waits", cell("no sample", "dim"))]
+    shares = ", ".join(f"p{percent} {_percentile(bins, percent)}" for percent in (50, 99))
     age = age_in_words(max(0.0, (wall_ms - event.wall_ms) / 1000))
-    return cell(f"{shares}  of {sum(bins)} sends, {age} ago")
+    sample = f"{count_in_words(sum(bins), 'send')}, {age} ago"
+    return [("put waits", cell(f"{shares} ms")), ("sample", cell(sample))]
 
 
 def _are_counts(bins: object) -> TypeGuard[list[int]]:
@@ -176,8 +177,8 @@ def _percentile(bins: list[int], percent: int) -> str:
     for power, count in enumerate(bins[:-1]):
         seen += count
         if seen >= rank:
-            return f"< {1 << power} ms"
-    return f">= {1 << (len(bins) - 2)} ms"
+            return f"<{1 << power}"
+    return f"≥{1 << (len(bins) - 2)}"
 
 
 def _standing_facts(replica: Replica) -> list[tuple[str, Cell]]:

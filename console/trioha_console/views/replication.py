@@ -40,14 +40,14 @@ class ReplicationView(View):
     """Textual reads it of each class that has rules."""
     DEFAULT_CSS = """
     ReplicationView {
-        & #below { height: 8; border-top: solid $panel; background: $surface; }
+        & #below { height: 8; min-height: 8; border-top: solid $panel; background: $surface; }
         & #why { height: auto; max-height: 3; padding: 0 1; display: none; }
         & #link { height: 1fr; }
         & #link > TrendChart { display: none; }
     }
-    .-tall ReplicationView #below { height: 11; }
+    .-tall ReplicationView #below { min-height: 11; }
     .-wide ReplicationView { & #link > TrendChart { display: block; width: 2fr; } }
-    .-wide.-tall ReplicationView #below { height: 14; }
+    .-wide.-tall ReplicationView #below { min-height: 14; }
     """
 
     def __init__(self) -> None:
@@ -111,6 +111,7 @@ class ReplicationView(View):
             left, right = master_facts(replica), slave_facts(replica)
         upper.show(*left)
         lower.show(*right)
+        self._fit_panel(1 + max(len(left[1]), len(right[1])))
         shown = replica or line.set.master
         if shown is None:
             chart.show("", (), str)
@@ -122,6 +123,13 @@ class ReplicationView(View):
         else:
             values = history.gap.last(chart.points, STEP_MS, frame.wall_ms)
             chart.show(f"gap of {shown.address}", values, size_in_words, least_top=1024)
+
+    def _fit_panel(self, lines: int) -> None:
+        """Give the panel the lines that it needs and the rows of the table leave."""
+        why = self.query_one("#why", Static)
+        wanted = 1 + lines + (1 if why.display else 0)
+        room = self.size.height - len(self.grid.rows) - 1
+        self.query_one("#below").styles.height = max(0, min(wanted, room))
 
     def _explain(self, reason: str) -> None:
         """Say the whole reason of a set for which its row has no room."""

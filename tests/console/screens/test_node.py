@@ -7,7 +7,7 @@ import pytest
 from support.fakes.raw_answers import RawCluster
 from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 from trioha_console.screens.node import NodeScreen
-from trioha_console.screens.node_tables import waits_cell
+from trioha_console.screens.node_tables import waits_facts
 
 from trioha.errors import Unreachable
 from trioha.journal.file import Event
@@ -63,6 +63,7 @@ class FakeNode:
 
     def __init__(self) -> None:
         self.events = list(EVENTS)
+        self.waits: list[Any] = []
 
     async def __call__(self, address: str, command: RemotingCommand) -> RemotingCommand:
         if command.code == RequestCode.TRIOHA_NODE_TASKS:
@@ -70,10 +71,13 @@ class FakeNode:
         if command.code == RequestCode.TRIOHA_NODE_CONFIG:
             return command.response(body=msgpack.packb(SETTINGS))
         if command.code == RequestCode.TRIOHA_JOURNAL_STREAM:
+            if command.ext_fields.get("names") == "sync_waits":
+                told: dict[str, Any] = {"next": 9, "end": 9, "events": self.waits}
+                return command.response(body=msgpack.packb(told))
             first = command.ext_int("from", 1)
             if first > len(self.events):
                 raise Unreachable("10.0.1.1:10911: connection closed by the node")
-            told: dict[str, Any] = {"next": len(self.events) + 1, "end": len(self.events) + 1}
+            told = {"next": len(self.events) + 1, "end": len(self.events) + 1}
             return command.response(body=msgpack.packb(told | {"events": self.events[first - 1 :]}))
         raise AssertionError(f"asked {command}")
 
@@ -155,14 +159,30 @@ async def test_escape_goes_back_and_the_screen_below_is_drawn_anew() -> None:
         assert "unreachable" in console.line(f"1 {slave}")
 
 
+@SIZES
+async def test_put_waits_of_a_sample_are_on_the_screen_as_a_whole(size: tuple[int, int]) -> None:
+    cluster = RawCluster()
+    cluster.add_set("broker-a")
+    node = FakeNode()
+    bins = [*([0] * 13), 12_345]
+    async with open_console(cluster, size) as console:
+        node.waits = [[8, cluster.wall_ms, "sync_waits", {"bins": bins}]]
+        console.source.answer = node
+        await console.press("down", "enter")
+        await console.tick(2)
+        assert "put waits    p50 ≥4096, p99 ≥4096 ms" in console.text
+        assert "sample       12345 sends, " in console.text
+        assert " s ago" in console.line("12345 sends")
+
+
 @pytest.mark.parametrize(
     ("bins", "said"),
     [
-        ([90, 9, 1], "p50 < 1 ms  p99 < 2 ms  of 100 sends, 0.0 s ago"),
-        ([0, 0, 4], "p50 >= 2 ms"),
+        ([90, 9, 1], "p50 <1, p99 <2 ms  100 sends, 0.0 s ago"),
+        ([0, 0, 4], "p50 ≥2, p99 ≥2 ms"),
         *((odd, "no sample") for odd in (None, "x", [], [3], [0, 0], ["a", 1], [-1, 1])),
     ],
 )
 def test_put_waits_are_percentiles_and_an_odd_sample_is_none(bins: Any, said: str) -> None:
-    found = waits_cell(Event(1, 1000, "sync_waits", {"bins": bins}), 1000)
-    assert said in found[0][0]
+    found = waits_facts(Event(1, 1000, "sync_waits", {"bins": bins}), 1000)
+    assert said in "  ".join(words for _, value in found for words, _ in value)

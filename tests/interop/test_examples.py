@@ -5,13 +5,15 @@ The programs themselves (`rocketmq-example`) are not on Maven Central.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from support.clusters.meeting import BOTH
-from support.clusters.pair import SMALL_FILES, Make
+from support.clusters.pair import SMALL_FILES
 from support.peers.java import (
     compiled_classes,
     java_broker,
@@ -20,6 +22,7 @@ from support.peers.java import (
     java_namesrv,
     require_java,
 )
+from support.peers.java_tools import QUICK_CONSUMER
 from support.processes.admin import put_topic, wait_for_route
 from support.processes.rig import Processes, start_all, trioha_broker, trioha_namesrv
 
@@ -28,16 +31,22 @@ SETTINGS: Mapping[str, object] = {**SMALL_FILES, "traceTopicEnable": True}
 TOPIC = "examples"
 
 
-def start_client(home: Path, namesrv: str) -> subprocess.Popen[str]:
+def start_client(home: Path, namesrv: str) -> subprocess.Popen[bytes]:
     home.mkdir(parents=True)
-    return subprocess.Popen(
-        java_command("Examples", home, [namesrv, TOPIC], classes=compiled_classes()),
-        env=java_environment(home),
-        cwd=home,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with (home / "out").open("wb") as out, (home / "err").open("wb") as err:
+        return subprocess.Popen(
+            java_command(
+                "Examples",
+                home,
+                [namesrv, TOPIC],
+                properties=QUICK_CONSUMER["system_properties"],
+                classes=compiled_classes(),
+            ),
+            env=java_environment(home),
+            cwd=home,
+            stdout=out,
+            stderr=err,
+        )
 
 
 @pytest.mark.slow
@@ -59,16 +68,22 @@ def test_examples_of_the_stock_client_come_to_the_same_as_at_rocketmq(
             put_topic(brokers[make].address, topic, 2)
             wait_for_route(namesrvs[make].address, topic)
         clients[make] = start_client(processes.root / f"client-{make}", namesrvs[make].address)
-    told: dict[Make, list[str]] = {}
     try:
-        for make, client in clients.items():
-            out, err = client.communicate(timeout=RUN_S)
-            assert client.returncode == 0, (make, out, err)
-            told[make] = sorted(out.splitlines())
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            for client in clients.values():
+                client.wait(timeout=RUN_S)
+        codes = {make: client.poll() for make, client in clients.items()}
     finally:
         for client in clients.values():
             client.kill()
-            client.communicate()
-    assert told["trioha"] == told["java"]
+            client.wait()
+    homes = {make: processes.root / f"client-{make}" for make in BOTH}
+    told = {make: sorted((homes[make] / "out").read_text().splitlines()) for make in BOTH}
+    errors = "\n".join(
+        f"{make}'s exit code {codes[make]}, on stderr:\n{(homes[make] / 'err').read_text()}"
+        for make in BOTH
+    )
+    difference = list(difflib.unified_diff(told["java"], told["trioha"], "java", "trioha"))
+    assert (codes, difference) == (dict.fromkeys(BOTH, 0), []), "\n".join([*difference, errors])
     kinds = {line.partition(" | ")[0] for line in told["trioha"]}
     assert {"reply", "callback", "unanswered", "trace", "in the namespace", "broadcast"} <= kinds

@@ -54,6 +54,8 @@ def compile_into(out: Path) -> list[Path]:
     from setuptools.command.build_ext import build_ext
 
     settings = _settings()
+    # Taken first: a module that is edited during the build is older in it than its source.
+    digests = settings.source_digests()
     remove(ROOT)  # mypy must see sources, not what they were compiled to
     os.chdir(ROOT)
     sources = [str(settings.source_path(name).relative_to(ROOT)) for name in settings.HOT_MODULES]
@@ -88,7 +90,7 @@ def compile_into(out: Path) -> list[Path]:
     command.run()
     made = [Path(path) for path in command.get_outputs()]
     stamp = out / "trioha" / "compiled_sources.json"
-    stamp.write_text(json.dumps(settings.source_digests(), indent=1) + "\n")
+    stamp.write_text(json.dumps(digests, indent=1) + "\n")
     return [*made, stamp]
 
 

@@ -349,6 +349,15 @@ MUTATIONS = (
         ("tests/broker/test_request_gate.py",),
         "after a switch a consumer that starts anew gets messages it had finished with",
     ),
+    # accounts
+    Mutation(
+        "late-change-is-not-overtaken",
+        "trioha/broker/metadata_waits.py",
+        "self._pipeline.roles_taken != roles_taken:",
+        "False:",
+        ("tests/broker/test_metadata_waits.py", "tests/services/ha/test_shared_accounts.py"),
+        "an account made while a switch is in progress is called done, and the new master lacks it",
+    ),
     # security
     Mutation(
         "proof-serves-twice",

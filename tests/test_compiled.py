@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -48,6 +50,28 @@ def test_the_list_names_modules_that_are_there() -> None:
 
 def test_the_build_under_test_is_as_new_as_its_sources() -> None:
     assert this_build().stale == (), str(this_build())
+
+
+def test_a_module_edited_during_a_build_is_older_in_it_than_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_unless(importable("mypyc"), "mypyc is not installed")
+    root = copy_of_sources(tmp_path, "*.so", "compiled_sources.json")
+    edited = root / source_path(HOT_MODULES[0]).relative_to(ROOT)
+
+    def edit_instead(*args: object, **kwargs: object) -> list[object]:
+        edited.write_text(edited.read_text() + "# edited\n")
+        return []
+
+    monkeypatch.setattr("mypyc.build.mypycify", edit_instead)
+    monkeypatch.setenv("CC", "sh")
+    monkeypatch.chdir(root)
+    script = runpy.run_path(str(root / ".ci" / "compile.py"))
+    (stamp,) = script["compile_into"](root)
+    settings = script["_settings"]()
+    settings.library_path().touch()
+    assert settings.this_build().stale == (HOT_MODULES[0],)
+    assert json.loads(stamp.read_text()).keys() == set(HOT_MODULES)
 
 
 @pytest.mark.slow

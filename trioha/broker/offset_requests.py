@@ -15,9 +15,11 @@ from trioha.wire.refusals import no_permission
 from trioha.wire.remoting_command import RemotingCommand
 
 ONLY_FORWARD_FIELD = "onlyForward"
-"""Our own field of request 15; RocketMQ ignores it."""
+"""Our own field of request 15, from a slave: a smaller offset changes nothing.
+RocketMQ ignores the field."""
 FORWARDED_FIELD = "forwarded"
-"""Our own field of request 15: another node sent it on, perhaps long after its client sent it."""
+"""Our own field of request 15: another node has passed a client's commit on. It may be an old one,
+so a smaller offset is refused with an error."""
 
 
 @attrs.define(eq=False)
@@ -55,10 +57,10 @@ class OffsetProcessor:
     def update(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Take a group's progress; forwards only if the request, a slave's, says so.
+        """Take a group's progress, by the two fields above.
 
-        Errors: CommandError(SERVICE_NOT_AVAILABLE) if a commit that another node sent on would set
-        the group back. It may have waited there while the same consumer committed more here.
+        Errors: CommandError(SERVICE_NOT_AVAILABLE) if a forwarded commit would set the group back.
+        It may have waited at the other node while the same consumer committed more here.
         """
         topic = request.ext_str("topic")
         if self._topics.get(topic) is None:

@@ -259,7 +259,7 @@ class RequestGate:
         self._send_on(channel, request)
 
     def _send_on(self, channel: Channel, request: RemotingCommand) -> None:
-        """Forward a request. A commit says so: its client may have committed more there since."""
+        """Forward a request, and mark it if it is a commit (see `FORWARDED_FIELD`)."""
         if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             try:
                 request.ext_fields[FORWARDED_FIELD] = "true"

@@ -1,26 +1,24 @@
-"""What the check of signatures costs a broker: signed and unsigned sends, in turns.
+"""A broker with accounts and one without, in turns: how much the check of signatures costs.
 
     PYTHONPATH=tests python tests/bench/bench_presigned.py --pairs 9
 
-One connection has 64 sends of 128 bytes under way. They were made, and signed, before the
-clock runs, so that the client does the same work for both brokers: a client that signs
-while it is measured takes as much time for a signature as the broker does, and on a machine of two
-cores that counts against the broker. A row has the medians of both brokers, and the medians of the
-pairs' ratios, with accounts to without: above 1, accounts cost nothing.
+One connection keeps 64 sends of 128 bytes under way. The sends are made, and signed, before the
+clock starts, so the client does the same work for both brokers. A client that signs while it is
+measured needs as much time for a signature as the broker does, on the same two cores. The row has
+the medians of both brokers, and the medians of the pairs' ratios: at 1, accounts cost nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import socket
-import statistics
 import struct
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
+from bench.bench_tls import Cost, row
 from bench.peer.nodes import ReplicaSet, Runtime, open_replica_set
 from bench.peer.proc import read_cpu
 from bench.peer.protection import APPLICATION, Protection
@@ -36,16 +34,6 @@ QUEUES = 4
 SENDERS = 64
 BODY = bytes(128)
 _READ_BYTES = 1 << 18
-
-
-@attrs.frozen
-class Cost:
-    """One run."""
-
-    rate: float
-    """Messages a second."""
-    broker_us: float
-    """Processor time of the broker for a message."""
 
 
 def frames(count: int, protection: Protection) -> list[bytes]:
@@ -100,28 +88,13 @@ def run(replicas: ReplicaSet, requests: Sequence[bytes]) -> Cost:
     return Cost(len(requests) / took_s, spent_s / len(requests) * 1e6)
 
 
-def row(signed: Sequence[Cost], unsigned: Sequence[Cost]) -> str:
-    shown = [
-        f"{statistics.median(one.rate for one in costs):,.0f}/s, "
-        f"{statistics.median(one.broker_us for one in costs):.1f} us"
-        for costs in (unsigned, signed)
-    ]
-    pairs = list(zip(signed, unsigned, strict=True))
-    for ratios in (
-        sorted(one.rate / other.rate for one, other in pairs),
-        sorted(other.broker_us / one.broker_us for one, other in pairs),
-    ):
-        shown.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
-    return f"| {' | '.join(shown)} |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--messages", type=int, default=100_000, help="of each run")
     options = parser.parse_args()
-    print("| without accounts | with accounts | rate | messages for a second of CPU |")
-    print("|---|---|---|---|")
+    print("| load | without accounts | with accounts | rate | messages for a second of CPU |")
+    print("|---|---|---|---|---|")
     kinds = (Protection.ACL, Protection.NONE)
     requests = [frames(options.messages, kind) for kind in kinds]
     runs: tuple[list[Cost], list[Cost]] = ([], [])
@@ -144,7 +117,8 @@ def main() -> None:
             for replicas, made, costs in turns if number % 2 else reversed(turns):
                 cost = run(replicas, made)
                 costs.extend([cost] if number else [])  # the first round warms up
-    print(row(*runs))
+    signed, unsigned = runs
+    print(row(f"{SENDERS} sends at a time, {len(BODY)} bytes", unsigned, signed))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,8 @@ HOSTILE_FRAME_PARTS = sized(gate=1, release=min(40, HOSTILE_ROUNDS))
 ORACLE_SEEDS = sized(gate=60, release=1000)
 """Generated stores and journals whose truth is known, for the reports of `trioha analyze`."""
 WAITING_TIMERS = sized(gate=3_000_000, release=10_000_000)
-"""Timer messages that wait at once. Held in memory, the gate's would pass the test's limit too."""
+"""Timer messages that wait at once. If memory held all of the gate's, they would exceed the test's
+limit, too."""
 KILL_ROUNDS = sized(gate=12, release=50)
 """kill -9 of a master, its slave, or both, over all roles and settings."""
 PLANNED_STEPS = sized(

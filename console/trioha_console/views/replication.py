@@ -69,6 +69,10 @@ class ReplicationView(View):
         self.grid.show_rows(lines_of(frame))
         self._show_link(self.grid.row)
 
+    def on_resize(self) -> None:
+        """The panel's height, and whether a reason fits its row, follow the terminal's size."""
+        self._show_link(self.grid.row)
+
     @on(Grid.Moved)
     def _moved(self, event: Grid.Moved) -> None:
         event.stop()

@@ -28,6 +28,7 @@ from trioha.analysis.reports import queue_entries
 from trioha.analysis.reports.queue_offsets import _is_run
 from trioha.store.consume_queue import ENTRY
 from trioha.store.inspect import verify_store
+from trioha.wire.java_hash import index_key_hash
 from trioha.wire.names import RAFT_TOPIC
 
 COUNT = 300
@@ -256,6 +257,24 @@ def test_index_entries_that_are_wrong_are_found(store: ToldStore) -> None:
     (missing,) = [row for row in rows if row["kind"] == "key without entry"]
     (told,) = [each for each in store.told if each.phy_offset == phy_offset]
     assert missing["key"] in (told.unique_key, *told.keys)
+
+
+def test_zeros_before_the_entries_are_not_taken_for_the_first_one(tmp_path: Path) -> None:
+    """The log begins at 0, and five slots fewer would fit the file's first and last entry too."""
+    with ToldStore(tmp_path) as store:
+        slots = store.config.hash_slot_count
+        names = [f"{i:032X}" for i in range(2)]
+        keys = [f"k{i}" for i in range(10 * slots)]
+        hashes = {key: index_key_hash("a", key) for key in (*names, *keys)}
+        first = next(key for key in keys if hashes[key] % slots == 0)
+        slot_of_last = hashes[names[1]] % (slots - 5)
+        last = next(key for key in keys if hashes[key] % slots == slot_of_last)
+        for name, key in zip(names, (first, last), strict=True):
+            store.put("a", at_ms=MONDAY_MS, keys=(key,), unique_key=name)
+    report = make_report("integrity", tmp_path)
+    assert report.exit_code == 0, texts_of(report, "error")
+    (row,) = rows_of(report, "index")
+    assert (row["keys_checked"], row["entries"]) == (4, 4)
 
 
 def test_a_file_that_is_no_index_is_an_error(store: ToldStore) -> None:

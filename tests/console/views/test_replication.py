@@ -139,3 +139,14 @@ async def test_three_sets_of_three_their_state_and_the_reason_need_no_scrolling(
         assert sum(":10911 " in line[:24] for line in table) == 9
         assert "expired on Monday" in " ".join(shown.split())
         check_snapshot("replication-three-sets-80x24", shown)
+
+
+async def test_the_panel_follows_the_terminal_between_two_frames() -> None:
+    cluster = RawCluster()
+    for letter in "abcd":
+        cluster.add_set(f"broker-{letter}", 2)
+    async with open_console(cluster, (80, 26)) as console:
+        await console.pilot.resize_terminal(80, 30)
+        resized = console.text
+        await console.frame()
+        assert resized == console.text

@@ -104,12 +104,15 @@ class _IndexFile:
         if self._fits(at := 40 + 4 * _DEFAULT_SLOTS + 20, size):
             return at
         needle = struct.pack(">q", self.begin)
+        fitting = []
         place = self._map.find(needle, 40)
         while place >= 0:
             if self._fits(place - 4, size):
-                return place - 4
+                fitting.append(place - 4)
             place = self._map.find(needle, place + 1)
-        raise ValueError("neither its header nor its size fit its entries")
+        if not fitting:
+            raise ValueError("neither its header nor its size fit its entries")
+        return max(fitting, key=self._slots_that_agree)
 
     def _fits(self, at: int, size: int) -> bool:
         slots, odd = divmod(at - 60, 4)
@@ -124,6 +127,17 @@ class _IndexFile:
         (head,) = _SLOT.unpack_from(self._map, 40 + last_hash % slots * 4)
         (used,) = _SLOT.unpack_from(self._map, 40 + first_hash % slots * 4)
         return bool(head == self.count and 0 < used <= self.count)
+
+    def _slots_that_agree(self, at: int) -> int:
+        """How many slots lead to an entry whose hash is theirs.
+
+        In a short file whose log begins at 0, zeros before the entries may pass for the first one.
+        """
+        slots = (at - 60) // 4
+        heads = np.frombuffer(self._map, ">i4", slots, 40).astype(np.int64)
+        hashes = np.frombuffer(self._map, _ENTRIES, self.count, at)["key_hash"]
+        used = np.flatnonzero((heads > 0) & (heads <= self.count))
+        return int(np.count_nonzero(hashes[heads[used] - 1] % slots == used))
 
     def between(self, begin: int, end: int) -> NDArray[np.void]:
         """Entries of records in begin..end."""

@@ -1,8 +1,9 @@
-"""Stock clients of RocketMQ 5 that pop: Python's and Node's at the stock proxy, Java's without."""
+"""Stock clients of RocketMQ 5 that pop, at the stock proxy; a Java consumer pops without it."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 
 import attrs
@@ -27,6 +28,7 @@ from trioha.wire.remoting_command import RemotingCommand
 pytestmark = pytest.mark.xdist_group("pop")
 INVISIBLE_S = 10
 """The least that the proxy takes."""
+CLIENT_S = 90.0
 TOPICS = ("simple", "push", "java", "js", "DefaultHeartBeatSyncerTopic")
 """The last is the proxy's own; it gives up when it waits for three seconds to see it created."""
 
@@ -52,6 +54,19 @@ def served(shared_processes: Processes) -> Served:
     proxy = java_proxy(shared_processes, namesrv.address)
     start_all([proxy])
     return Served(namesrv, broker, proxy, start_python_5(shared_processes, proxy.address))
+
+
+def create_typed_topic(served: Served, topic: str, message_type: str) -> None:
+    command = topic_command(topic, 2)
+    command.ext_fields["attributes"] = f"+message.type={message_type}"
+    assert request(served.broker.address, command).code == ResponseCode.SUCCESS
+    wait_for_route(served.namesrv.address, topic)
+
+
+def create_orderly_group(served: Served, group: str) -> None:
+    body = json.dumps({"groupName": group, "consumeMessageOrderly": True}).encode()
+    command = RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+    assert request(served.broker.address, command).code == ResponseCode.SUCCESS
 
 
 def test_a_simple_consumer_and_a_broker_that_is_killed(served: Served) -> None:
@@ -92,16 +107,9 @@ def test_the_node_js_client_receives_and_acknowledges(served: Served) -> None:
 
 def test_an_ordered_group_waits_for_the_message_that_failed(served: Served) -> None:
     """The topic is of type FIFO and the group is orderly: by that the proxy pops in order."""
-    client, address = served.client, served.broker.address
-    topic = topic_command("ordered", 2)
-    topic.ext_fields["attributes"] = "+message.type=FIFO"
-    group = json.dumps({"groupName": "ordered-group", "consumeMessageOrderly": True}).encode()
-    for command in (
-        topic,
-        RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group),
-    ):
-        assert request(address, command).code == ResponseCode.SUCCESS
-    wait_for_route(served.namesrv.address, "ordered")
+    client = served.client
+    create_typed_topic(served, "ordered", "FIFO")
+    create_orderly_group(served, "ordered-group")
     bodies = [f"in-order-{i}" for i in range(6)]
     client.run("send", topic="ordered", bodies=bodies, group="one")
     client.run("push", topic="ordered", group="ordered-group", failing=["in-order-2"])
@@ -132,3 +140,32 @@ def test_java_s_push_consumer_in_pop_mode(served: Served, processes: Processes) 
         process.wait_for_line(rf"got {line} of java", 30)
     process.write_line("")
     process.wait_for_line("lag 0")
+
+
+def test_java_s_grpc_client_with_normal_delayed_and_ordered_messages(
+    served: Served, processes: Processes
+) -> None:
+    """Tags, invisible time, delays, order, and the proxy's check of types of topics."""
+    require_java("grpc")
+    for message_type in ("NORMAL", "DELAY", "FIFO"):
+        create_typed_topic(served, message_type.lower(), message_type)
+    create_orderly_group(served, "fifo-group")
+    home = processes.root / "grpc-client"
+    source = str(INTEROP / "java-grpc" / "GrpcClient.java")
+    done = subprocess.run(
+        java_command(source, home, [served.proxy.address], release="grpc"),
+        env=java_environment(home),
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=CLIENT_S,
+    )
+    told = [line.removeprefix("told ") for line in done.stdout.splitlines() if line[:5] == "told "]
+    assert done.returncode == 0, f"{told}\n{done.stderr[-4000:]}"
+    assert told[:3] == [
+        "normal tagged red [k1] {p=v} 1",
+        "again tagged 2 false",
+        "delayed later true false",
+    ]
+    assert told[3:8] == [f"ordered in-order-{number}" for number in (0, 1, 1, 2, 3)]
+    assert told[8:] == ["refused fifo", "refused normal-late", "refused normal-ordered"]

@@ -26,6 +26,7 @@ POMS: Mapping[str, str] = {
     "4": "pom.xml",
     "5": "pom-5.xml",
     "5.3": "pom-5.3.xml",
+    "grpc": "pom-grpc.xml",
     "proxy": "pom-proxy.xml",
     "its": "pom-its.xml",
 }

@@ -43,8 +43,6 @@ def java_proxy(processes: Processes, namesrv: str) -> Node:
         "remotingListenPort": remoting,
         "metricsPromExporterPort": metrics,
         "localServeAddr": "127.0.0.1",
-        # Topics have no attributes in RocketMQ 4, by which it would tell ordered ones.
-        "enableTopicMessageTypeCheck": False,
     }
     arguments = ["-pm", "cluster", "-n", namesrv, "-pc", str(home / "proxy.json")]
     main = "org.apache.rocketmq.proxy.ProxyStartup"

@@ -47,7 +47,10 @@ class Served:
 def served(shared_processes: Processes) -> Served:
     namesrv = trioha_namesrv(shared_processes, name="pop-namesrv").start()
     broker = trioha_broker(
-        shared_processes, namesrv.address, name="pop-broker", settings=SMALL_FILES
+        shared_processes,
+        namesrv.address,
+        name="pop-broker",
+        settings={**SMALL_FILES, "transactionCheckInterval": 1000},
     ).start()
     for topic in TOPICS:
         create_topic(broker.address, namesrv.address, topic, queues=2)
@@ -142,12 +145,12 @@ def test_java_s_push_consumer_in_pop_mode(served: Served, processes: Processes) 
     process.wait_for_line("lag 0")
 
 
-def test_java_s_grpc_client_with_normal_delayed_and_ordered_messages(
+def test_java_s_grpc_client_with_messages_of_each_type(
     served: Served, processes: Processes
 ) -> None:
-    """Tags, invisible time, delays, order, and the proxy's check of types of topics."""
+    """Tags, invisible time, delays, order, transactions, and the proxy's check of types of topics."""
     require_java("grpc")
-    for message_type in ("NORMAL", "DELAY", "FIFO"):
+    for message_type in ("NORMAL", "DELAY", "FIFO", "TRANSACTION"):
         create_typed_topic(served, message_type.lower(), message_type)
     create_orderly_group(served, "fifo-group")
     home = processes.root / "grpc-client"
@@ -168,4 +171,6 @@ def test_java_s_grpc_client_with_normal_delayed_and_ordered_messages(
         "delayed later true false",
     ]
     assert told[3:8] == [f"ordered in-order-{number}" for number in (0, 1, 1, 2, 3)]
-    assert told[8:] == ["refused fifo", "refused normal-late", "refused normal-ordered"]
+    assert told[8] == "of a transaction committed"
+    assert sorted(told[9:-3]) == ["asked dropped", "asked kept", "of a transaction kept"]
+    assert told[-3:] == ["refused fifo", "refused normal-late", "refused normal-ordered"]

@@ -59,11 +59,12 @@ from trioha.wire.properties import (
     PGROUP,
     PROPERTIES_BYTES_MAX,
     TRAN_MSG,
+    UNIQ_KEY,
     WAIT,
     decode_properties,
     encode_properties,
 )
-from trioha.wire.remoting_command import Buffer, RemotingCommand
+from trioha.wire.remoting_command import Buffer, ExtValue, RemotingCommand
 from trioha.wire.timers import WANTED, is_timer
 from trioha.wire.unique_id import id_place
 
@@ -110,10 +111,6 @@ class SendProcessor:
             ("msgId", "queueId", "queueOffset"),
             {"MSG_REGION": self._region, "TRACE_ON": self._trace_on},
         )
-        self._timer_answer_fields = FieldsTemplate(
-            ("msgId", "queueId", "queueOffset", "recallHandle"),
-            {"MSG_REGION": self._region, "TRACE_ON": self._trace_on},
-        )
         self._shapes = PropertyShapes(config.broker_cluster_name)
         self._batches = BatchSender(config, pipeline, store_host)
 
@@ -137,7 +134,7 @@ class SendProcessor:
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
         """Store the message or batch of `request`; the answer, or None when it comes later."""
-        recall_handle = ""
+        added: dict[str, ExtValue] = {}
         try:
             header = read_send_header(request)
             topic = self._check.topic_of(request, header, instant)
@@ -162,8 +159,10 @@ class SendProcessor:
                 outcome = self._pipeline.put(message, wait=wait, instant=instant)
                 if message.topic == TRANS_HALF_TOPIC and outcome.result is not None:
                     self._transactions.prepared(message, outcome.result)
+                    # The proxy of RocketMQ 5 names the transaction so when it ends it.
+                    added["transactionId"] = decode_properties(message.properties).get(UNIQ_KEY)
                 elif message.topic == TIMER_TOPIC:
-                    recall_handle = self._recall_handle(message)
+                    added["recallHandle"] = self._recall_handle(message)
         except CommandError as error:
             return self.refuse(request, error.code, error.remark)
         except RemoteProtocolError as error:
@@ -173,7 +172,7 @@ class SendProcessor:
         result = outcome.result
         if result is None:
             return self.refuse(request, outcome.code, outcome.remark)
-        response = self.answer(request, outcome.code, result, queue_id, earlier_ids, recall_handle)
+        response = self.answer(request, outcome.code, result, queue_id, earlier_ids, added)
         if outcome.wait_flush or outcome.wait_slave:
             self._pipeline.when_safe(outcome, instant, channel, response)
             return None
@@ -304,24 +303,32 @@ class SendProcessor:
         result: PutResult,
         queue_id: int,
         earlier_ids: bytes = b"",
-        recall_handle: str = "",
+        added: dict[str, ExtValue] | None = None,
     ) -> RemotingCommand:
         """The answer to a message or batch that is stored.
 
-        `earlier_ids` are those of a batch's messages that earlier turns have stored.
+        `earlier_ids` are those of a batch's messages that earlier turns have stored; `added` are
+        fields that few answers have.
         """
         offsets = result.phy_offsets
         if len(offsets) > 1:
             ids = earlier_ids + message_ids(self._host_id, offsets)
         else:
             ids = earlier_ids + message_id(self._host_id, result.phy_offset)
-        template = self._answer_fields
+        remark = remark_of(code) if code else None
+        if added:
+            all_fields: dict[str, ExtValue] = {
+                "msgId": ids.decode(),
+                "queueId": queue_id,
+                "queueOffset": result.queue_offset,
+                "MSG_REGION": self._region,
+                "TRACE_ON": self._trace_on,
+                **added,
+            }
+            return request.response(code, remark, all_fields)
         values = [ids, str(queue_id).encode(), str(result.queue_offset).encode()]
-        if recall_handle:
-            template = self._timer_answer_fields
-            values.append(recall_handle.encode())
-        fields = template.fill(request.serialize_type, values)
-        return request.response(code, remark_of(code) if code else None, encoded_fields=fields)
+        fields = self._answer_fields.fill(request.serialize_type, values)
+        return request.response(code, remark, encoded_fields=fields)
 
     def _body_of(self, request: RemotingCommand) -> Buffer:
         body = request.body

@@ -28,6 +28,12 @@ def bodies_of_ops(side: ProduceSide) -> list[bytes]:
     return [bytes(message.body) for message in stored(side, TRANS_OP_HALF_TOPIC)]
 
 
+def test_the_answer_names_the_transaction_by_which_a_proxy_ends_it() -> None:
+    side = ProduceSide()
+    assert side.send(half("K7")).ext_str("transactionId") == "K7"
+    assert side.send(send_v2()).ext_str("transactionId", "") == ""
+
+
 def test_a_half_message_is_not_in_its_topic_before_the_commit() -> None:
     side = ProduceSide()
     where = prepare(side)

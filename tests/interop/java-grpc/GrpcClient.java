@@ -16,10 +16,12 @@ import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
+import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
 /**
- * The stock Java client of RocketMQ 5 over gRPC, with normal, delayed and ordered messages; one line of words for
- * each thing that came of it. Argument: the proxy's address. The topics have the names of their types.
+ * The stock Java client of RocketMQ 5 over gRPC, with normal, delayed, ordered and transactional messages; one line
+ * of words for each thing that came of it. Argument: the proxy's address. The topics have the names of their types.
  */
 final class GrpcClient {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
@@ -37,6 +39,7 @@ final class GrpcClient {
             client.normal();
             client.delayed();
             client.ordered();
+            client.transactions();
             client.wrongTypes();
         } catch (Exception error) {
             error.printStackTrace();
@@ -106,6 +109,37 @@ final class GrpcClient {
             say("incomplete");
         }
         consumer.close();
+    }
+
+    /** One that is committed, one that is rolled back, and two whose producer is asked. */
+    private void transactions() throws Exception {
+        Producer sender = PROVIDER.newProducerBuilder()
+            .setClientConfiguration(configuration)
+            .setTopics("transaction")
+            .setTransactionChecker(view -> {
+                say("asked", body(view));
+                return body(view).equals("kept") ? TransactionResolution.COMMIT : TransactionResolution.ROLLBACK;
+            })
+            .build();
+        SimpleConsumer consumer = consumer("transaction", FilterExpression.SUB_ALL);
+        Transaction rolledBack = sender.beginTransaction();
+        sender.send(message("transaction", "rolled back").build(), rolledBack);
+        rolledBack.rollback();
+        Transaction committed = sender.beginTransaction();
+        sender.send(message("transaction", "committed").build(), committed);
+        committed.commit();
+        sayNext(consumer);
+        sender.send(message("transaction", "dropped").build(), sender.beginTransaction());
+        sender.send(message("transaction", "kept").build(), sender.beginTransaction());
+        sayNext(consumer);
+        consumer.close();
+        sender.close();
+    }
+
+    private void sayNext(SimpleConsumer consumer) throws Exception {
+        MessageView view = receive(consumer);
+        say("of a transaction", body(view));
+        consumer.ack(view);
     }
 
     private void wrongTypes() throws Exception {

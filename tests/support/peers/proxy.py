@@ -43,6 +43,8 @@ def java_proxy(processes: Processes, namesrv: str) -> Node:
         "remotingListenPort": remoting,
         "metricsPromExporterPort": metrics,
         "localServeAddr": "127.0.0.1",
+        "topicRouteServiceCacheRefreshSeconds": 2,
+        "transactionHeartbeatPeriodSecond": 1,
     }
     arguments = ["-pm", "cluster", "-n", namesrv, "-pc", str(home / "proxy.json")]
     main = "org.apache.rocketmq.proxy.ProxyStartup"

@@ -368,6 +368,14 @@ MUTATIONS = (
     ),
     # security
     Mutation(
+        "known-send-needs-no-signature",
+        "trioha/security/guard.py",
+        "and account.key.has_signed_values(values, request.body, signature)",
+        "and bool(signature)",
+        ("tests/security/test_guard.py",),
+        "who knows the name of a busy producer sends to its topics",
+    ),
+    Mutation(
         "proof-serves-twice",
         "trioha/remoting/challenges.py",
         "        given.remove(challenge)\n",

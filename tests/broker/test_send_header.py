@@ -11,7 +11,8 @@ from trioha.wire.remoting_command import RemotingCommand
 
 NUMBERS = ["0", "-1", "1x", " 7", "2147483648", "9" * 19]
 TEXT = st.sampled_from(["", "T", "true", "false", "ü", *NUMBERS])
-FIELDS = st.dictionaries(st.sampled_from("abcdefghijklm"), TEXT | st.integers(0, 2**40).map(str))
+NAMES = st.sampled_from([*"abcdefghijklm", "AccessKey", "bb", "ü", ""])
+FIELDS = st.dictionaries(NAMES, TEXT | st.integers(0, 2**40).map(str))
 USUAL = {"b": "T", "e": "1", "f": "0", "g": "17", "h": "0", "i": "k\x01v", "j": "2", "m": "true"}
 
 
@@ -28,11 +29,15 @@ def parts(header: SendHeader) -> tuple[object, ...]:
     )
 
 
-@given(FIELDS, st.booleans())
-@example({}, True)
-def test_a_packed_header_reads_like_its_fields(fields: dict[str, str], is_usual: bool) -> None:
+@given(FIELDS, st.booleans(), FIELDS)
+@example({}, True, {})
+def test_a_packed_header_reads_like_its_fields(
+    fields: dict[str, str], is_usual: bool, again: dict[str, str]
+) -> None:
+    """Java's client writes some fields twice when it signs."""
     texts = {**USUAL, **fields} if is_usual else fields
-    packed = read_packed(pack_fields(texts))
+    packed = read_packed(pack_fields(texts) + pack_fields(again))
+    texts = {**texts, **again}
     if packed is None:
         return
     # An empty text is null in packed form.
@@ -43,11 +48,12 @@ def test_a_packed_header_reads_like_its_fields(fields: dict[str, str], is_usual:
 
 
 def test_the_usual_header_takes_the_short_way() -> None:
-    header = read_packed(
-        pack_fields({"a": "group", "c": "TBW102", "d": "4", **USUAL, "k": "false"})
-    )
-    assert header is not None
-    assert parts(header) == ("T", 1, 0, 17, 0, b"k\x01v", 2, True)
+    table = pack_fields({"a": "group", "c": "TBW102", "d": "4", **USUAL, "k": "false"})
+    signed = table + table + pack_fields({"Signature": "s", "AccessKey": "k"})
+    for data in (table, signed):
+        header = read_packed(data)
+        assert header is not None
+        assert parts(header) == ("T", 1, 0, 17, 0, b"k\x01v", 2, True)
 
 
 @given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))

@@ -148,7 +148,7 @@ def test_java_s_push_consumer_in_pop_mode(served: Served, processes: Processes) 
 def test_java_s_grpc_client_with_messages_of_each_type(
     served: Served, processes: Processes
 ) -> None:
-    """Tags, invisible time, delays, order, transactions, and the proxy's check of types of topics."""
+    """Tags, invisible time, delays, order, transactions, and the check of topics' types."""
     require_java("grpc")
     for message_type in ("NORMAL", "DELAY", "FIFO", "TRANSACTION"):
         create_typed_topic(served, message_type.lower(), message_type)

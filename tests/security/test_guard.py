@@ -11,7 +11,7 @@ from trioha.broker.request_gate import RequestGate
 from trioha.broker.set_modes import PAUSED, SERVING
 from trioha.remoting.channel import Channel, Instant
 from trioha.security.acl_file import parse_acl_file, rules_of
-from trioha.security.guard import Guard
+from trioha.security.guard import Guard, _is_known_send
 from trioha.security.node_signer import NodeSigner
 from trioha.security.requirement import Right
 from trioha.security.requirements import REQUIREMENTS, Port
@@ -24,6 +24,7 @@ from trioha.wire import fastjson
 from trioha.wire.bodies import LockBatchBody, MessageQueue
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from trioha.wire.packed_fields import pack_fields
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 FILE = """
@@ -97,6 +98,15 @@ class Bench:
         request = RemotingCommand(code, dict(fields or {}), body)
         if by is not None:
             by.sign(request)
+        return self.handle(request)
+
+    def send_packed(self, by: Credentials, topic: str = "own", body: bytes = b"x") -> str:
+        """Send a message as Java's client does, signed for the body b"x"."""
+        request = packed_send(by, topic)
+        request.body = body
+        return self.handle(request)
+
+    def handle(self, request: RemotingCommand) -> str:
         count = len(self.served)
         response = self.gate.handle(self.channel, request, at())
         assert response is not None
@@ -110,6 +120,16 @@ class Bench:
         return remark.removeprefix(JAVA)
 
 
+def packed_send(by: Credentials, topic: str = "own") -> RemotingCommand:
+    """A signed send in the packed form of Java's client, which has its table twice."""
+    signed = RemotingCommand(C.SEND_MESSAGE_V2, {"a": "g", "b": topic, "e": "0"}, b"x")
+    once = pack_fields(signed.ext_fields)
+    by.sign(signed)
+    packed = once + pack_fields(signed.ext_fields)
+    return RemotingCommand(signed.code, None, b"x", serialize_type=1, encoded_fields=packed)
+
+
+SEND = REQUIREMENTS[Port.BROKER][C.SEND_MESSAGE_V2]
 CHECKED = [code for code, one in REQUIREMENTS[Port.BROKER].items() if not one.by_connection]
 
 
@@ -178,6 +198,25 @@ def test_a_producer_sends_to_its_own_topics() -> None:
     assert bench.ask(C.SEND_MESSAGE_V2, {"b": "own"}, b"x", CONSUMER) == (
         "No default permission for topic:own"
     )
+
+
+def test_a_send_in_java_s_packed_form_is_checked_by_the_same_rules() -> None:
+    """The second one to a topic is judged from its bytes alone."""
+    bench = Bench()
+    assert bench.send_packed(PRODUCER) == ""
+    assert _is_known_send(bench.source.rules, packed_send(PRODUCER), SEND)
+    assert bench.send_packed(PRODUCER) == ""
+    denied = "No default permission for topic:foreign"
+    assert bench.send_packed(PRODUCER, "foreign") == denied
+    wrong = "Check signature failed for accessKey=producer-1"
+    forger = Credentials("producer-1", "guessed-secret")
+    assert bench.send_packed(forger) == wrong
+    assert bench.send_packed(PRODUCER, body=b"y") == wrong
+    stranger = Credentials("producer-2", "producer-secret")
+    assert bench.send_packed(stranger) == "No acl config for producer-2"
+    assert bench.send_packed(CONSUMER) == "No default permission for topic:own"
+    bench.source.rules = Rules(FILE.replace("own=PUB", "own=DENY")).rules
+    assert bench.send_packed(PRODUCER) == "No default permission for topic:own"
 
 
 def test_a_retry_topic_belongs_to_its_group_whatever_the_header_says() -> None:

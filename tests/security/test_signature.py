@@ -21,9 +21,11 @@ from trioha.security.signing_key import (
     SIGNATURE,
     SigningKey,
     _values_of,
+    read_signed_send,
     signed_text,
 )
 from trioha.wire.codes import RequestCode, SerializeType
+from trioha.wire.packed_fields import pack_fields
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, decode_frame, encode
 
 names = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=12)
@@ -124,3 +126,52 @@ def test_names_that_strangers_make_up_are_not_kept() -> None:
 
 def test_credentials_do_not_show_their_secret() -> None:
     assert "secret-7" not in repr(Credentials("account", "secret-7"))
+
+
+short_tables = st.dictionaries(st.sampled_from("abcdefz"), st.sampled_from(["T", "1", "", "ü"]))
+accounts = st.permutations([ACCESS_KEY, SIGNATURE, "Zz"]).flatmap(
+    lambda all_names: st.integers(0, 3).map(lambda count: all_names[:count])
+)
+
+
+@given(short_tables, short_tables, accounts, st.sampled_from(["none", "same", "other"]))
+def test_a_signed_send_reads_as_it_lies_like_its_fields(
+    table: dict[str, str], other: dict[str, str], ends: list[str], copy: str
+) -> None:
+    names = dict(sorted(table.items())) if copy != "other" else table
+    copies = {"none": b"", "same": pack_fields(names), "other": pack_fields(other)}
+    data = pack_fields(names) + copies[copy] + pack_fields(dict.fromkeys(ends, "text"))
+    assert_reads_like_fields(data)
+
+
+@given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
+def test_bytes_that_are_no_signed_send_are_left_to_the_other_way(
+    tail: bytes, at: int, value: int
+) -> None:
+    data = bytearray(java_send() + tail)
+    data[at % len(data)] = value
+    assert_reads_like_fields(bytes(data))
+
+
+def test_a_send_as_java_signs_it_takes_the_short_way() -> None:
+    assert read_signed_send(java_send()) == ("account", "T", b"accountgT3", b"c2lnbmVk")
+    table = pack_fields({"a": "g", "b": "T", "e": "3"})
+    ends = pack_fields({ACCESS_KEY: "account", SIGNATURE: "c2lnbmVk"})
+    assert read_signed_send(table + ends) == ("account", "T", b"accountgT3", b"c2lnbmVk")
+
+
+def java_send() -> bytes:
+    table = pack_fields({"a": "g", "b": "T", "e": "3"})
+    return table + table + pack_fields({SIGNATURE: "c2lnbmVk", ACCESS_KEY: "account"})
+
+
+def assert_reads_like_fields(data: bytes) -> None:
+    """What is taken, is taken as `ext_fields` has it; the rest is left to them."""
+    signed = read_signed_send(data)
+    if signed is None:
+        return
+    fields = RemotingCommand(310, serialize_type=1, encoded_fields=data).ext_fields
+    access_key, topic, text, signature = signed
+    assert (access_key, topic) == (fields[ACCESS_KEY], fields["b"])
+    assert text == signed_text(fields).encode()
+    assert signature.decode("latin-1") == fields[SIGNATURE]

@@ -151,21 +151,21 @@ def read_packed(data: bytes) -> SendHeader | None:
     # Sizes from 128 on are no ASCII either: then each text is looked at.
     is_ascii = data.isascii()
     while position < end:
-        # A name of one letter; a value of less than 64 KiB.
-        if (
-            end - position < 7
-            or data[position] != 0
-            or data[position + 1] != 1
-            or data[position + 3] != 0
-            or data[position + 4] != 0
-        ):
+        # A value of less than 64 KiB; a name of one letter, unless it is that of an account or so.
+        if end - position < 7 or data[position] != 0 or data[position + 1] == 0:
             return None
-        letter: i64 = data[position + 2]
-        begin: i64 = position + 7
-        position = begin + (data[position + 5] << 8 | data[position + 6])
+        size: i64 = data[position + 1]
+        begin: i64 = position + size + 6
+        if begin > end or data[begin - 4] != 0 or data[begin - 3] != 0:
+            return None
+        letter: i64 = data[position + 2] if size == 1 else 0
+        name_at: i64 = position + 2
+        position = begin + (data[begin - 2] << 8 | data[begin - 1])
         if position > end:
             return None
-        if not is_ascii and (letter > 127 or not data[begin:position].isascii()):
+        if not is_ascii and not (
+            data[name_at : begin - 4].isascii() and data[begin:position].isascii()
+        ):
             return None
         if letter == 98:  # b
             topic = data[begin:position]

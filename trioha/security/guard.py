@@ -13,7 +13,7 @@ from trioha.security.audit import audited
 from trioha.security.denials import Denials
 from trioha.security.requirement import Requirement, Right, TopicAt
 from trioha.security.requirements import Port, requirement_of
-from trioha.security.signing_key import ACCESS_KEY
+from trioha.security.signing_key import ACCESS_KEY, read_signed_send
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -21,6 +21,8 @@ from trioha.wire.remoting_command import RemotingCommand
 _NODE: Final = Right.NODE
 _ADMIN: Final = Right.ADMIN
 _PRODUCE: Final = Right.PRODUCE
+_PACKED_TOPIC: Final = "b"
+"""Name of the topic in headers with short names (SendMessageRequestHeaderV2.java)."""
 _JAVA_EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
 """Java's broker answers SYSTEM_ERROR with the exception as text, and its clients show that."""
 
@@ -109,6 +111,8 @@ class Guard(CheckBefore):
         right = requirement.right
         if right is _NODE and self._is_node(channel, request):
             return
+        if right is _PRODUCE and _is_known_send(rules, request, requirement):
+            return
         account = _account_of(rules, request)
         if account.has_white and account.admits(channel.peer):
             return
@@ -140,6 +144,27 @@ class Guard(CheckBefore):
         except CommandError:
             return ""
         return account.access_key if account.key.has_signed(request) else ""
+
+
+def _is_known_send(rules: AclRules, request: RemotingCommand, requirement: Requirement) -> bool:
+    """Whether a send in Java's packed form is signed, by an account that has sent there before.
+
+    The quick way for nearly all requests of a busy client. Whatever it does not accept is judged
+    by its fields, in `Guard.check`.
+    """
+    packed = request.packed_fields
+    if packed is None or requirement.topic != _PACKED_TOPIC:
+        return False
+    signed = read_signed_send(packed)
+    if signed is None:
+        return False
+    access_key, topic, values, signature = signed
+    account = rules.accounts.get(access_key)
+    return (
+        account is not None
+        and topic in account.topics_sent_to
+        and account.key.has_signed_values(values, request.body, signature)
+    )
 
 
 def denied(words: str) -> CommandError:

@@ -7,18 +7,23 @@ fields except the signature itself, as text, in the order of the fields' names.
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha1
 from hmac import compare_digest
 from operator import itemgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trioha.wire.packed_fields import ext_text
-from trioha.wire.remoting_command import ExtValue, RemotingCommand
+from trioha.wire.remoting_command import Buffer, ExtValue, RemotingCommand
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 _BLOCK_BYTES: Final = 64
+_PACKED_ACCESS_KEY: Final = b"\0\x09AccessKey"
+_PACKED_SIGNATURE: Final = b"\0\x09Signature"
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """Java's clients add it after they have signed (MixAll.UNIQUE_MSG_QUERY_FLAG)."""
 
@@ -64,6 +69,59 @@ def _remember(names: tuple[str, ...]) -> Callable[[dict[str, ExtValue]], Iterabl
     return values_of
 
 
+def read_signed_send(data: bytes) -> tuple[str, str, bytes, bytes] | None:
+    """Read a packed send header as it lies: access key, topic, signed values, signature. HOT.
+
+    None for any other shape than Java's: names of one letter in rising order, as a rule the same
+    table once more, then account and signature. Texts are ASCII and shorter than 64 KiB.
+    """
+    # Sizes from 128 on are no ASCII either: then each text is looked at.
+    is_ascii = data.isascii()
+    values: list[bytes] = []
+    topic = access_key = signature = b""
+    last: i64 = 96
+    position: i64 = 0
+    end: i64 = len(data)
+    while end - position >= 7 and data[position] == 0 and data[position + 1] == 1:
+        letter: i64 = data[position + 2]
+        if letter <= last:
+            break
+        last = letter
+        if letter > 122 or data[position + 3] != 0 or data[position + 4] != 0:
+            return None
+        begin: i64 = position + 7
+        position = begin + (data[position + 5] << 8 | data[position + 6])
+        if position > end:
+            return None
+        value = data[begin:position]
+        if not is_ascii and not value.isascii():
+            return None
+        values.append(value)
+        if letter == 98:  # b
+            topic = value
+    if data[position : position * 2] == data[:position]:
+        position *= 2
+    for _ in range(2):
+        # Both names have nine letters.
+        begin = position + 15
+        if begin > end or data[begin - 4] != 0 or data[begin - 3] != 0:
+            return None
+        name = data[position : begin - 4]
+        position = begin + (data[begin - 2] << 8 | data[begin - 1])
+        if position > end:
+            return None
+        if name == _PACKED_ACCESS_KEY:
+            access_key = data[begin:position]
+        elif name == _PACKED_SIGNATURE:
+            signature = data[begin:position]
+        else:
+            return None
+    if position != end or not (topic and access_key and signature and access_key.isascii()):
+        return None
+    # Capitals come first: the access key is what is signed before all values.
+    return access_key.decode(), topic.decode(), access_key + b"".join(values), signature
+
+
 class SigningKey:
     """A secret, ready to sign: the two keyed blocks of the HMAC (RFC 2104) are hashed once.
 
@@ -81,13 +139,14 @@ class SigningKey:
         self._outer = sha1(bytes(byte ^ 0x5C for byte in block))
 
     def signature_of(self, request: RemotingCommand) -> str:
-        """Return the signature of a request as it is. HOT.
+        """Return the signature of a request as it is. HOT."""
+        values = signed_text(request.ext_fields).encode("utf-8", "replace")
+        return self._signature(values, request.body).decode()
 
-        The body is hashed where it lies: a large one is not copied.
-        """
+    def _signature(self, values: bytes, body: Buffer | Sequence[Buffer]) -> bytes:
+        """The body is hashed where it lies: a large one is not copied."""
         inner = self._inner.copy()
-        inner.update(signed_text(request.ext_fields).encode("utf-8", "replace"))
-        body = request.body
+        inner.update(values)
         if isinstance(body, (bytes, bytearray, memoryview)):
             inner.update(body)
         else:
@@ -95,15 +154,17 @@ class SigningKey:
                 inner.update(part)
         outer = self._outer.copy()
         outer.update(inner.digest())
-        return b2a_base64(outer.digest(), newline=False).decode()
+        return b2a_base64(outer.digest(), newline=False)
 
     def signature_over(self, content: bytes) -> bytes:
         """Return the signature over values and body that were put together by the caller."""
-        inner = self._inner.copy()
-        inner.update(content)
-        outer = self._outer.copy()
-        outer.update(inner.digest())
-        return b2a_base64(outer.digest(), newline=False)
+        return self._signature(content, b"")
+
+    def has_signed_values(
+        self, values: bytes, body: Buffer | Sequence[Buffer], signature: bytes
+    ) -> bool:
+        """Whether this is the key's signature over these values and the body. HOT."""
+        return compare_digest(self._signature(values, body), signature)
 
     def has_signed(self, request: RemotingCommand) -> bool:
         """Whether the request carries this key's signature. Takes the same time either way."""

@@ -270,9 +270,11 @@ class PageCache:
 
     def __init__(self, config: StoreConfig) -> None:
         self._warm: set[int] = set()
+        self.questions = 0
         self.store = open_store(config, missing_bytes=self.missing_bytes)
 
     def missing_bytes(self, view: memoryview) -> int:
+        self.questions += 1
         return len(self._pages(view) - self._warm) * mmap.PAGESIZE
 
     def missing_of(self, blocks: Iterable[DiskBlock]) -> int:
@@ -281,6 +283,16 @@ class PageCache:
     def bring(self, blocks: Iterable[DiskBlock]) -> None:
         for block in blocks:
             self._warm |= self._pages(self._view(block))
+
+    def bring_all(self) -> None:
+        files = [*self.store._log.files.files]
+        for queue in self.store._queues.table.values():
+            files += queue.files.files
+        for file in files:
+            self._warm |= self._pages(file.view) | self._pages(file.random_view)
+
+    def drop_all(self) -> None:
+        self._warm.clear()
 
     def _pages(self, view: memoryview) -> set[int]:
         begin = ctypes.addressof(ctypes.c_char.from_buffer(view))
@@ -414,6 +426,25 @@ def test_blocks_of_old_records_are_named_once(config: StoreConfig) -> None:
     assert [block.begin >> 17 for block in blocks] == [0, 1, 3]
     cache.bring(blocks[:2])
     assert [block.begin >> 17 for block in store.blocks_on_disk(places)] == [3]
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["none", "half"])
+def test_memory_is_asked_now_and_then_and_what_it_lost_is_noticed(
+    config: StoreConfig, name: str
+) -> None:
+    store, cache = cold_store(config, segment_bytes=16 << 20, queue_file_bytes=20 * 3000)
+    fill(store, 2000, size=1000)
+    cache.bring_all()
+    pulls = offset = 0
+    while offset < 2000:
+        result = store.get_message("T", 0, offset, 8, FILTERS[name], True)
+        assert result.status is not GetStatus.NOT_IN_MEMORY
+        pulls, offset = pulls + 1, result.next_begin_offset
+    assert cache.questions < max(6, pulls / 8)
+    cache.drop_all()
+    cold = [store.get_message("T", 0, 0, 8, FILTERS[name], True).status for _ in range(65)]
+    assert GetStatus.NOT_IN_MEMORY in cold
     store.close()
 
 

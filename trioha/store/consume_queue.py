@@ -50,6 +50,9 @@ class ConsumeQueue:
         "next_index",
         "queue_id",
         "record_bytes_min",
+        "seen_begin",
+        "seen_end",
+        "seen_until",
         "topic",
         "topic_field",
         "topic_size",
@@ -86,6 +89,10 @@ class ConsumeQueue:
         self.mark_index = 0
         self.mark_log_end = 0
         """Where the queue and the log ended when `young_index` was last looked at."""
+        self.seen_begin = 0
+        self.seen_end = 0
+        """Entries between the two were in memory; that counts until pull number `seen_until`."""
+        self.seen_until = 0
         self._lock = threading.Lock()  # flush against truncate and reset
         self._buffer = NO_BUFFER
         self._position = 0

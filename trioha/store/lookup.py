@@ -37,6 +37,12 @@ _SPAN_BYTES_MAX: Final = 4 << 20
 """A filter's records lie so near to each other that memory is asked about all of them at once."""
 _APART_MAX: Final = 64
 """Records that are asked about one by one, 3 µs each, where a filter's lie further apart."""
+_WINDOW_BYTES: Final = 1 << 20
+_WINDOW_ENTRIES: Final = 4096
+_SEEN_FOR_PULLS: Final = 64
+"""What was in memory counts as being there for so many pulls: that saves two thirds of the
+questions' time. A page that was taken away meanwhile costs its reader a pause, and no more."""
+_WINDOWS_MAX: Final = 1024
 UNBOUNDED: Final = 1 << 62
 """As `readable_offset`: everything that is dispatched may be read."""
 
@@ -64,6 +70,10 @@ class Lookup:
         self.readable_offset = UNBOUNDED
         """Records that end beyond are there, but not for readers: nobody has promised them yet."""
         self._missing_bytes = missing_bytes
+        self._pull_number = 0
+        self._seen_until: dict[int, int] = {}
+        """By number of a window of the log: the pull until which it counts as in memory. Below 0:
+        until then it counts as partly on disk, and smaller parts are asked about."""
         self._config = config
         self._log = log
         self._table = queues.table
@@ -104,8 +114,8 @@ class Lookup:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
         is_old = False
         if in_memory_only and self._missing_bytes is not None:
-            is_young = offset >= self._young_index(queue)
-            if not is_young and self._missing_bytes(entries):
+            self._pull_number += 1
+            if offset < self._young_index(queue) and self._entries_on_disk(queue, entries, offset):
                 entries = queue.entries(offset, min(_BLOCK_ENTRIES, high - offset)) or entries
                 missing = self._missing_bytes(entries)
                 block = queue.block(offset, len(entries), missing)
@@ -131,6 +141,23 @@ class Lookup:
         for queue in self._table.values():
             queue.young_index = queue.mark_index = queue.next_index
             queue.mark_log_end = self._log.end
+
+    def _entries_on_disk(self, queue: ConsumeQueue, entries: memoryview, offset: int) -> bool:
+        """Some of these entries, a queue's from `offset` on, have to be read from disk."""
+        assert self._missing_bytes is not None
+        end = offset + len(entries) // QUEUE_ENTRY_BYTES
+        if (
+            self._pull_number < queue.seen_until
+            and queue.seen_begin <= offset < end <= queue.seen_end
+        ):
+            return False
+        more = queue.entries(offset, min(_WINDOW_ENTRIES, queue.next_index - offset))
+        if more is not None and not self._missing_bytes(more):
+            queue.seen_begin = offset
+            queue.seen_end = offset + len(more) // QUEUE_ENTRY_BYTES
+            queue.seen_until = self._pull_number + _SEEN_FOR_PULLS
+            return False
+        return self._missing_bytes(entries) > 0
 
     def _young_index(self, queue: ConsumeQueue) -> int:
         """Return from where on a queue's entries were written not long before the log's end."""
@@ -198,10 +225,28 @@ class Lookup:
     def _is_on_disk(self, begin: int, end: int) -> bool:
         """A part of the log's bytes from `begin` to `end` has to be read from disk."""
         assert self._missing_bytes is not None
+        window = begin // _WINDOW_BYTES
+        seen_until = self._seen_until.get(window, 0)
+        is_within = end <= (window + 1) * _WINDOW_BYTES
+        if is_within and seen_until > self._pull_number:
+            return False
         segment = self._log.files.find(begin)
         if segment is None:
             return False
         base = segment.from_offset
+        place = window * _WINDOW_BYTES - base
+        if (
+            is_within
+            and -seen_until <= self._pull_number
+            and 0 <= place <= segment.size - _WINDOW_BYTES
+        ):
+            missing = self._missing_bytes(segment.random_view[place : place + _WINDOW_BYTES])
+            if len(self._seen_until) >= _WINDOWS_MAX:
+                self._seen_until.clear()
+            seen_until = self._pull_number + _SEEN_FOR_PULLS
+            self._seen_until[window] = -seen_until if missing else seen_until
+            if not missing:
+                return False
         return self._missing_bytes(segment.random_view[begin - base : end - base]) > 0
 
     def _entries_in_memory(self, entries: memoryview) -> tuple[memoryview, list[tuple[int, int]]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,24 @@ def test_free_ports_leave_room_for_what_a_broker_has_beside_them() -> None:
     assert len(ports) == 3
     assert all(20_000 <= port < 32_768 for port in ports)
     assert all(after - before >= 10 for before, after in itertools.pairwise(ports))
+
+
+def test_two_processes_that_choose_at_once_get_different_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No node listens yet at the ports of either."""
+    monkeypatch.setattr("trioha.layouts._FREE_PORTS", (26_000, 26_200))
+    code = "from trioha import layouts; layouts._FREE_PORTS = (26_000, 26_200); " + (
+        "print(*layouts.free_ports('127.0.0.1', 5), flush=True); input()"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = {int(word) for word in other.stdout.readline().split()}
+        ours = set(free_ports("127.0.0.1", 100))
+        other.communicate("\n")
+    assert theirs
+    assert ours
+    assert not theirs & ours

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -19,6 +20,9 @@ RAFT_LAYOUT = "3n-dledger"
 _FREE_PORTS = (26_000, 32_000)
 _BESIDE = (-2, 0, 1, 3)
 """VIP channel, clients, HA, HTTP."""
+_CLAIMS_MAX = 128
+"""Older claims are given up: their nodes listen, or are gone."""
+_claims: deque[socket.socket] = deque()
 
 SETS_MAX = 26
 """Sets are named broker-a to broker-z."""
@@ -171,11 +175,16 @@ def free_ports(host: str, count: int) -> Iterator[int]:
     """Ports that nobody has now: the members of a group must know them before one is there.
 
     Below those that the system gives to connections, so that none of them is taken meanwhile; and
-    with the two beside each that a broker takes as well.
+    with the two beside each that a broker takes as well. No other process that chooses ports in
+    this way gets one before its node listens.
     """
     ports = list(range(*_FREE_PORTS, PORT_STEP))
     random.shuffle(ports)
-    free = (port for port in ports if all(_is_free(host, port + near) for near in _BESIDE))
+    free = (
+        port
+        for port in ports
+        if all(_is_free(host, port + near) for near in _BESIDE) and _claim(host, port)
+    )
     return islice(free, count)
 
 
@@ -190,6 +199,20 @@ def _is_free(host: str, port: int) -> bool:
             probe.bind((host, port))
         except OSError:
             return False
+    return True
+
+
+def _claim(host: str, port: int) -> bool:
+    """Take the UDP port of this number, which no node needs, as a sign for other processes."""
+    sign = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sign.bind((host, port))
+    except OSError:
+        sign.close()
+        return False
+    _claims.append(sign)
+    if len(_claims) > _CLAIMS_MAX:
+        _claims.popleft().close()
     return True
 
 

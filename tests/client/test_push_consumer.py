@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
 import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 from support.fakes.cluster import QUEUES, FakeBroker, FakeCluster
+from support.handlers.sending import FakeChannel, at
 
 from trioha.client import (
     ConsumeFrom,
@@ -21,6 +23,8 @@ from trioha.client import (
 )
 from trioha.client.process_queue import FlowLimits
 from trioha.errors import TriohaError
+from trioha.failover.asking import Answer
+from trioha.jobs.members import running_info_of
 from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
@@ -398,6 +402,38 @@ async def test_a_reset_by_the_operator_moves_the_queue(
         await inbox.wait(6)
     assert inbox.bodies[3:] == [b"2", b"3", b"wakes the parked pull"]
     assert broker.offsets["G", "T", 0] == 4
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_an_operator_is_told_which_queues_a_member_holds(
+    cluster: FakeCluster, broker: FakeBroker, orderly: bool
+) -> None:
+    put(broker, b"handled", b"stuck", b"waits")
+    inbox, stuck = Inbox(), trio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        await inbox(message)
+        if message.body == b"stuck":
+            await stuck.wait()
+
+    config = attrs.evolve(FIRST, orderly=orderly, concurrency=1)
+    async with open_push_consumer(
+        NAMESRV, "G", ALL, handle, config=config, cluster_config=cluster.config
+    ) as consumer:
+        await inbox.wait(2)
+        request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, {})
+        answer = consumer.on_running_info(FakeChannel(), request, at())
+        told = running_info_of("G", "C", Answer.of(answer))
+        stuck.set()
+    assert [(one.topic, one.queue_id) for one in told.queues if one.topic == "T"] == [
+        ("T", 0),
+        ("T", 1),
+    ]
+    first = next(one for one in told.queues if (one.topic, one.queue_id) == ("T", 0))
+    assert (first.broker, first.commit_offset, first.cached_messages) == ("a", 1, 2)
+    assert first.locked is orderly
+    assert told.subscriptions == {"%RETRY%G": "*", "T": "*"}
+    assert told.properties["PROP_CONSUMEORDERLY"] == str(orderly).lower()
 
 
 async def test_a_broadcast_member_reads_all_queues_and_commits_nothing(

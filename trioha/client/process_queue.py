@@ -34,14 +34,15 @@ class ProcessQueue:
         self._limits = limits
         # Insertion order is offset order, so the first key is the lowest.
         self._outstanding: dict[int, int] = {}
-        self._bytes = 0
+        self.bytes = 0
+        """Size of the records that are handed out or wait to be."""
         self._committed = -1
 
     @property
     def has_room(self) -> bool:
         return (
             len(self._outstanding) < self._limits.messages_max
-            and self._bytes < self._limits.bytes_max
+            and self.bytes < self._limits.bytes_max
         )
 
     @property
@@ -59,12 +60,12 @@ class ProcessQueue:
         for message in messages:
             record = message.record
             outstanding[record.queue_offset] = record.size
-            self._bytes += record.size
+            self.bytes += record.size
         self.next_offset = next_offset
 
     def remove(self, message: ReceivedMessage) -> None:
         """The message has been handled or handed back. Twice is as good as once."""
-        self._bytes -= self._outstanding.pop(message.record.queue_offset, 0)
+        self.bytes -= self._outstanding.pop(message.record.queue_offset, 0)
 
     def uncommitted(self) -> int | None:
         """The offset to commit, or None when the master has it already."""

@@ -22,6 +22,7 @@ from trioha.client.queue_requests import QueueRequests
 from trioha.client.queue_task import PushConsumerConfig, QueueTask
 from trioha.client.reset_offset import decode_reset_offsets
 from trioha.client.route_table import RouteTable
+from trioha.client.running_info import HeldProgress, encode_running_info
 from trioha.client.subscription import ALL, Subscription, subscriptions_of
 from trioha.errors import RemoteProtocolError, TriohaError
 from trioha.remoting.channel import Channel, Instant
@@ -61,6 +62,8 @@ class PushConsumer:
         self._delivery = Delivery(self._requests, config, nursery, redeliver=not broadcasting)
         self._locks = HeldLocks(cluster, self._routes, group)
         self._heartbeat = Heartbeats(cluster, self._routes.addresses)
+        self._namesrv = ";".join(cluster.namesrvs)
+        self._start_ms = cluster.clock.wall_ms()
         self._greeted: set[str] = set()
         self._tasks: dict[MessageQueue, QueueTask] = {}
         self._inboxes: dict[MessageQueue, OrderlyInbox] = {}
@@ -230,6 +233,30 @@ class PushConsumer:
             if task is not None:
                 task.reset(offset)
 
+    def on_running_info(
+        self, channel: Channel, command: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Tell an operator what this consumer does, by way of the broker that asks."""
+        body = encode_running_info(
+            self._namesrv,
+            self._start_ms,
+            self._config.orderly,
+            self._config.concurrency,
+            [one.data() for one in self._subscriptions.values()],
+            [
+                HeldProgress(
+                    queue,
+                    held.commit_offset,
+                    held.message_count,
+                    held.bytes,
+                    self._locks.holds(queue),
+                )
+                for queue, task in sorted(self._tasks.items())
+                if not task.released and (held := task.held) is not None
+            ],
+        )
+        return command.response(body=body)
+
 
 @asynccontextmanager
 async def open_push_consumer(
@@ -267,6 +294,7 @@ async def open_push_consumer(
     handlers: dict[int, ChannelHandler] = {
         RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda *told: consumer.on_members_changed(*told),
         RequestCode.RESET_CONSUMER_CLIENT_OFFSET: lambda *told: consumer.on_reset_offsets(*told),
+        RequestCode.GET_CONSUMER_RUNNING_INFO: lambda *asked: consumer.on_running_info(*asked),
     }
     groups = Groups(consumers=(membership,))
     async with open_cluster(namesrv, cluster_config, groups=groups, handlers=handlers) as cluster:

@@ -45,20 +45,27 @@ async def closed(client: RemotingClient) -> None:
         await client.ended.wait()  # type: ignore[attr-defined]
 
 
-async def hello(client: RemotingClient, greeting: PeerHello) -> RemotingCommand:
-    command = RemotingCommand(RequestCode.TRIOHA_RAFT_HELLO, {}, pack(greeting.plain()))
-    return await client.request(command)
+async def ask(client: RemotingClient, fields: list[object]) -> RemotingCommand:
+    return await client.request(RemotingCommand(RequestCode.TRIOHA_RAFT_HELLO, {}, pack(fields)))
 
 
 async def let_in(rig: Rig, client: RemotingClient, source: str, target: str) -> GroupDoor:
     """Prove to be `source`, as its process would."""
     door = GroupDoor("c", "g", source, rig.founders)
-    greeting = PeerHello.of(door, target, f"{source}:1", b"n" * 16)
-    answer = unpack((await hello(client, greeting)).body_bytes())
-    proof = PeerProofs(rig.secret).of_caller(greeting, cast("bytes", answer[1]))
-    command = RemotingCommand(RequestCode.TRIOHA_RAFT_HELLO, {}, pack(["proof", proof]))
-    assert (await client.request(command)).code == ResponseCode.SUCCESS
+    await exchange(rig, client, door, target)
     return door
+
+
+async def exchange(
+    rig: Rig, client: RemotingClient, door: GroupDoor, target: str
+) -> tuple[list[object], list[object]]:
+    """What a member says to be let in, in two requests; each was accepted."""
+    greeting = PeerHello.of(door, target, f"{door.member_id}:1", b"n" * 16)
+    answer = unpack((await ask(client, greeting.plain())).body_bytes())
+    proof = PeerProofs(rig.secret).of_caller(greeting, cast("bytes", answer[1]))
+    said: tuple[list[object], list[object]] = (greeting.plain(), ["proof", proof])
+    assert (await ask(client, said[1])).code == ResponseCode.SUCCESS
+    return said
 
 
 def oneway(client: RemotingClient, door: GroupDoor, message: RaftMessage) -> None:
@@ -136,6 +143,24 @@ async def test_a_raft_message_before_the_greeting_ends_the_connection() -> None:
             await closed(client)
         assert rig[target].node.state.term == term
         assert "without a proof" in refusals(rig[target])[0]
+
+
+async def test_a_recorded_greeting_admits_nobody() -> None:
+    async with elected(3, secret="s3cret") as rig:
+        leader = await rig.leader()
+        target = next(one for one in rig.founders if one != leader.member_id)
+        source, term = leader.member_id, rig[target].node.state.term
+        door = GroupDoor("c", "g", source, rig.founders)
+        async with stranger(rig, target) as client:
+            greeting, proof = await exchange(rig, client, door, target)
+        async with stranger(rig, target) as client:
+            assert (await ask(client, greeting)).code == ResponseCode.SUCCESS
+            answer = await ask(client, proof)
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert "cannot prove that it knows the secret" in (answer.remark or "")
+            oneway(client, door, VoteRequest(source, target, term + 5, False, True, 9, 9))
+            await closed(client)
+        assert rig[target].node.state.term == term
 
 
 @pytest.mark.parametrize("code", range(30040, 30048))

@@ -225,34 +225,6 @@ async def test_a_forwarded_request_needs_no_account_at_the_new_master(tmp_path: 
         assert (await status_of(master))["forwarding"]["forwarded_total"] == 1
 
 
-async def test_a_forwarded_order_was_checked_where_it_came_in_and_is_journaled_there(
-    tmp_path: Path,
-) -> None:
-    """Of the request that resets a group's offsets (222), which only an admin may send."""
-    fields = {"topic": "T", "group": "G", "timestamp": "0", "isForce": "true"}
-
-    def reset() -> RemotingCommand:
-        return RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {**fields})
-
-    async with secured_set(tmp_path) as one:
-        master, slave = await pair_of(one)
-        async with open_cluster(one.namesrv, ClusterConfig(credentials=OPERATOR)) as cluster:
-            outcome = await run_failover(cluster, new_order(cluster, NAME))
-            assert outcome.result is Result.DONE, outcome
-        wrong = f"{JAVA}Need admin permission for request code=222, but accessKey=producer-1 is not"
-        for address in (master.address, slave.address):
-            assert (await ask(address, reset(), PRODUCER)).remark == wrong
-            assert (await ask(address, reset(), None)).remark == f"{JAVA}No accessKey is configured"
-        for queue_id in range(16):
-            at = {"topic": "T", "consumerGroup": "G", "queueId": queue_id, "commitOffset": 1}
-            commit = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, {**at})
-            assert (await ask(slave.address, commit)).code == SUCCESS
-        # The new master's handler has looked at the group, which has no member.
-        assert (await ask(master.address, reset())).code == ResponseCode.CONSUMER_NOT_ONLINE
-        orders = [line for line in master.events.of("operator_change") if line["code"] == 222]
-        assert [line["account"] for line in orders] == ["operator-1"]
-
-
 async def test_files_are_read_again_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "plain_acl.yml"
     path.write_text(ACCOUNTS)

@@ -26,16 +26,16 @@ class RoleChanges(ABC):
         self.mastership = mastership
         self.state = state_of(mastership)
         self.suspended = ""
-        """Reason why this node follows no master for now; mostly ""."""
+        """Reason why this node follows no master for now; "" if it may follow one."""
         self.handed_over: HandOver | None = None
         self.awaits_slave_until_ms: int | None = None
-        """When AWAITS_SLAVE ends: until the old master follows nothing would be as safe as a
+        """When AWAITS_SLAVE ends. Until the old master follows, no slave can hold new messages as a
         SYNC_MASTER promises, so writes wait for it, for a moment."""
         self.parks = False
         """Changes are parked; this outlives the states of a master."""
         self._parked_until_ms: int | None = None
         self._clients_wait = False
-        """Stepped down, and clients have not been sent on to the new master yet."""
+        """This node stepped down, and does not forward its clients to the new master yet."""
         self._master_home_id: int | None = None
 
     # Facts of the node, which a subclass provides.
@@ -75,7 +75,7 @@ class RoleChanges(ABC):
         return mastership.broker_id
 
     def master_known(self, address: str) -> None:
-        """Send clients, and what they had parked here, on to the new master; once."""
+        """Forward clients and their parked requests to the new master; once."""
         if self.is_master or not self._clients_wait:
             return
         self._clients_wait, self.parks, self._parked_until_ms = False, False, None

@@ -71,9 +71,9 @@ class RoleMachine(RoleChanges):
     def has_begun(self, nonce: bytes) -> bool:
         """Was the term with this nonce begun by this node?
 
-        A follower has the term in its history as well. Would it say yes, a promotion that was
-        never carried out would be reported as done, and a master that asks the target whether it
-        has begun would follow a node that has not (invariant 4).
+        A follower has the term in its history as well. If it said yes, a promotion that was never
+        carried out would be reported as done, and a master that asks the target whether it has
+        begun would follow a node that has not (invariant 4).
         """
         return self.mastership.has_begun(nonce)
 
@@ -84,7 +84,7 @@ class RoleMachine(RoleChanges):
     # A planned switch, at the master.
 
     def pause(self) -> None:
-        """Park writes from now on; again: nothing."""
+        """Park writes from now on; repeatable."""
         # Only a master has writes to park; a slave's would wait for a switch that is not its own.
         if not self.is_master:
             raise _refusal(f"this node is {self.mastership.standing.value}, not master")
@@ -103,7 +103,7 @@ class RoleMachine(RoleChanges):
             self._do(effects.ReleaseParked())
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
-        """Stop being master for a term of the target's; what is parked stays so."""
+        """Stop being master for a term of the target's; parked writes stay parked."""
         mastership = self.mastership
         # Writes that go on between the target's word and this step would be missing at the target,
         # whose log must be as far as that of every member that promised (invariant 3; seed 105).
@@ -124,7 +124,7 @@ class RoleMachine(RoleChanges):
         self._step_down(State.HANDED_OVER, reason)
 
     def left_alone(self) -> None:
-        """Ask the target of an open hand-over what became of it: the ticket has ended."""
+        """The ticket has ended: ask the target of an open hand-over whether it began its term."""
         if self.handed_over is not None:
             self._do(effects.AskTarget())
 
@@ -179,7 +179,7 @@ class RoleMachine(RoleChanges):
     # A master in doubt: after its start, or because its slaves promised a term to another node.
 
     def doubted(self, reason: str) -> None:
-        """Members promised a newer term: take no writes until the members were asked.
+        """Take no writes until the members were asked: some promised a newer term.
 
         Called when `Mastership.doubt` has said so.
         """
@@ -316,7 +316,7 @@ class RoleMachine(RoleChanges):
     # A newer term, elsewhere.
 
     def hear(self, epoch: int, nonce: bytes, holder: str, *, decided: bool = False) -> None:
-        """Take in that `holder` holds an epoch; `decided` as in `Mastership.hear`."""
+        """Note that `holder` holds an epoch; `decided` as in `Mastership.hear`."""
         if self.mastership.hear(epoch, nonce, holder, decided=decided):
             self.fenced(self.mastership.fenced_by)
 
@@ -373,7 +373,7 @@ class RoleMachine(RoleChanges):
     def announced(self, home_id: int, address: str, ha_address: str) -> None:
         """Follow the master of the newest term at once: it has named itself."""
         # A node in doubt waits for the words of all members, or it would believe the one that is
-        # quickest; and nobody follows itself.
+        # quickest. And no node follows itself.
         if self.mastership.unconfirmed or address == self.address:
             return
         self._do(effects.MasterAnnounced(self.mastership.promise_given[1]))
@@ -396,7 +396,7 @@ class RoleMachine(RoleChanges):
             self._do(effects.FollowAnew("the master lost power"))
 
     def member_met(self) -> None:
-        """Tell the members of one that is new: a term needs promises of all but one."""
+        """Tell the members of a new member: a term needs the promises of all but one."""
         self._do(effects.LimitReaders(), effects.Announce())
 
     def suspend_following(self, reason: str) -> None:
@@ -425,7 +425,7 @@ class RoleMachine(RoleChanges):
             self.resume()
 
     def slave_in_sync(self) -> None:
-        """Take writes, if they waited for a slave of this term: one holds the log."""
+        """Take writes if they waited for a slave of this term: a slave now holds the log."""
         if self.state is State.AWAITS_SLAVE:
             self.resume()
 

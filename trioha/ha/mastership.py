@@ -197,7 +197,7 @@ class Mastership:
         wall_ms: int,
         clean: bool = True,
     ) -> None:
-        """Determine the standing at the node's start; begin a term if the configuration asks for it.
+        """Determine the standing at the start; begin a term if the configuration asks for one.
 
         `clean`: the store was closed in order.
         """

@@ -70,8 +70,8 @@ class SlaveConnection:
         term: Term | None = None,
         home_id: int = 0,
     ) -> None:
-        """`at_record`: our log is known to end with a whole record, or is empty. `term`: that of the
-        handshake, if there was one; the slave `home_id` opens an extended link then."""
+        """`at_record`: our log is known to end with a whole record, or is empty. `term`: that of
+        the handshake, if there was one; the slave `home_id` opens an extended link then."""
         self.metadata_position = -1
         """Master's position of the newest metadata given out; -1 for none on this link."""
         self.max_phy_offset = max_phy_offset

@@ -183,5 +183,5 @@ delayed messages, which pass no gate."""
 PAUSED: Final[Modes] = _modes(lambda row: row.paused)
 """A master while a planned switch is in progress."""
 DEMOTED: Final[Modes] = _modes(lambda row: row.demoted)
-"""A master that has become a slave, while clients may still have the old route. Pulls it answers
+"""A master that has become a slave, while clients may still have the old route. It answers pulls
 from its own log, as any slave does."""

@@ -128,7 +128,7 @@ class MetadataWaits:
         return handle
 
     def later(self, channel: Channel, request: RemotingCommand, *, shared: bool) -> LateAnswer:
-        """Return the answer to a change that is queued now and made behind its request.
+        """Return the function that answers a change which is queued now and made later.
 
         `shared`: the other brokers of the set or group get the change too.
         """

@@ -104,7 +104,7 @@ class PopProcessor:
         self.hold = hold
         self.cold = cold
         self.must_confirm = False
-        """Another broker may be the master without this one's knowledge."""
+        """True if another broker may be master without this one's knowledge."""
         self._confirm = confirm
         self._resources = resources
         self._pipeline = pipeline

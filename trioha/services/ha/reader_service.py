@@ -67,7 +67,7 @@ class ReaderService:
         self._reads.expire(instant.now_ms)
 
     def limit(self) -> None:
-        """Raise the limit of readers to what they may see now."""
+        """Set the limit of readers to what they may see now."""
         node = self._node
         limit = self._limit.offset(self._replicas.push2slave_max_offset)
         self._visibility.set_limit(UNBOUNDED if limit is None else limit)

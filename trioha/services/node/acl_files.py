@@ -189,7 +189,7 @@ class RuleFiles(Generic[F, R]):
                 stamp, reason = (0, 0, 0), f"{path}: {error}; correct that"
             except ConfigError as error:
                 reason = str(error)
-            # The stamp of a broken text is kept, so the next look reports the same text only once.
+            # The stamp of a broken text is kept: the next look does not report the same text again.
             found[path] = (
                 _Read(stamp, "", None) if before is None else attrs.evolve(before, stamp=stamp)
             )

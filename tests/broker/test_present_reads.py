@@ -10,7 +10,7 @@ from support.memory.store import MemoryStore
 
 from trioha.broker.core import BrokerCore
 from trioha.broker.present_reads import PresentReads
-from trioha.broker.set_modes import PRESENT
+from trioha.broker.set_modes import START_OFFSETS
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.remoting.channel import Channel
 from trioha.testing.recorded_events import RecordedEvents
@@ -96,10 +96,10 @@ def test_an_answer_leaves_when_a_slave_has_acknowledged_what_was_sent_after_the_
 
 def test_each_question_about_the_present_waits() -> None:
     bench = Bench()
-    for code in PRESENT:
+    for code in START_OFFSETS:
         assert bench.ask(code) is None, RequestCode(code).name
     bench.ack()
-    assert len(bench.channel.sent) == len(PRESENT)
+    assert len(bench.channel.sent) == len(START_OFFSETS)
 
 
 def test_an_error_is_an_answer_about_the_present_too() -> None:

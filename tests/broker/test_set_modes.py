@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from trioha.broker.set_modes import _TABLE, ACCOUNTS, COPIED, DEMOTED, PAUSED, PRESENT, SERVING
+from trioha.broker.set_modes import ACCOUNTS, COPIED, DEMOTED, PAUSED, SERVING, START_OFFSETS, TABLE
 from trioha.remoting.mode import Mode
 from trioha.wire.codes import SENDS, RequestCode
 
 
 def test_no_code_has_two_rows() -> None:
-    counts = Counter(code for codes in _TABLE.values() for code in codes)
+    counts = Counter(code for codes in TABLE.values() for code in codes)
     assert set(counts.values()) == {1}
     assert SERVING.keys() == PAUSED.keys() == DEMOTED.keys() == counts.keys()
 
@@ -22,7 +22,7 @@ def test_every_change_that_the_new_master_must_have_is_parked() -> None:
     """
     parked = {code for code, mode in PAUSED.items() if mode is Mode.PARK}
     assert parked >= {*SENDS, *ACCOUNTS, RequestCode.CLEAN_UNUSED_TOPIC}
-    assert not parked & {*COPIED, *PRESENT}
+    assert not parked & {*COPIED, *START_OFFSETS}
 
 
 def test_a_demoted_node_sends_changes_of_accounts_to_the_master() -> None:

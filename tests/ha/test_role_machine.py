@@ -16,7 +16,8 @@ from trioha.ha.confirmation import TermId
 from trioha.ha.hello import HelloAnswer, LogExtent
 from trioha.ha.mastership import Standing
 from trioha.ha.promotion import Peer
-from trioha.ha.role_machine import PARKED_MS_MAX, VOID_MS_MAX
+from trioha.ha.role_changes import PARKED_MS_MAX
+from trioha.ha.role_machine import VOID_MS_MAX
 from trioha.ha.role_states import (
     MASTERS,
     TRANSITIONS,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from trioha.broker.metadata_ops import AccessPut
 
 OnText = Callable[[AccessPut], None]
-"""Gets each new text that did not come from another broker."""
+"""Called with each new text that did not come from another broker."""
 
 
 def ignore_text(op: AccessPut) -> None:
@@ -45,14 +45,14 @@ class AccessText:
         """
         self.kind = kind
         self.newest = text
-        """The text that counts here, or will as soon as it is written."""
+        """The text that counts here, perhaps only once it is written to the file."""
         self.pending: str | None = None
-        """A text of the master's or leader's that is not in the file yet."""
+        """A text of the master or leader that is not in the file yet."""
         self._on_op = on_op
         self._on_pending = on_pending
 
     def changed_here(self, text: str) -> None:
-        """The file has a new text that did not come from another broker."""
+        """Note that the file has a new text that did not come from another broker."""
         if self.pending is None and text != self.newest:
             self.newest = text
             self._on_op(AccessPut(self.kind, text))

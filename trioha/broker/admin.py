@@ -1,4 +1,4 @@
-"""Every administrative request, assembled; and those that need no place of their own.
+"""All administrative requests, and the handlers that have no module of their own.
 
 28 (runtime info), 315 (traffic), 43 and 45 (tables that slaves copy), and our own 30001, a msgpack
 map that says everything about the node.
@@ -87,7 +87,7 @@ class AdminProcessor:
 
     @property
     def config(self) -> BrokerConfig:
-        """With what has been changed over the wire."""
+        """Return the configuration, with the changes made over the wire."""
         return self._config_admin.config
 
     @property

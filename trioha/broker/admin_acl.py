@@ -122,7 +122,7 @@ class AclAdminProcessor:
         failed = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
         written = request.ext_str("globalWhiteAddrs")
         name = request.ext_str("aclFileFullPath", "") or self._store.default_name
-        # A path from elsewhere opens no other file than those that are read anyway.
+        # A request can only name one of the files that the broker reads anyway.
         if name != self._store.default_name and name not in {one.name for one in self._store.files}:
             raise CommandError(
                 failed, f"The globalWhiteAddresses[{written:.255}] has been updated failed."
@@ -186,7 +186,7 @@ class AclAdminProcessor:
 
 
 def _check(change: AccountChange) -> None:
-    """Judge an account as Java's broker does before it takes it over. Errors: CommandError."""
+    """Check an account as Java's broker does before it stores it. Errors: CommandError."""
     failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
     secret = change.secret_key
     if len(change.access_key) < KEY_CHARS_MIN or secret is None or len(secret) < KEY_CHARS_MIN:

@@ -234,7 +234,7 @@ class AuthAdminProcessor:
         return user_info(user, user.password if self._is_super(request) else HIDDEN)
 
     def _check_super(self, request: RemotingCommand, username: str) -> None:
-        """A policy that lets a user change the cluster lets nobody become, or end, a super user."""
+        """Reject a change of a super user by others, even if a policy allows cluster changes."""
         known = self._book.users.get(username)
         is_super = known is not None and known.user_type is UserType.SUPER
         if is_super and not self._is_super(request):

@@ -1,12 +1,11 @@
 """Cleaning on demand: requests 306, 316 and 329 (AdminBrokerProcessor.java).
 
-306, expired consume queues: nothing is ever left to do. Files of a queue go with the log segments
-that they point into; the last one stays, for it is what remembers the queue's next offset.
-RocketMQ deletes it too, and the queue's next message begins at 0 under consumers that are far
-beyond.
+306, expired consume queues: there is never anything to do. A queue's files are deleted with the log
+segments that they point into. The last file stays, since it keeps the queue's next offset. RocketMQ
+deletes it too: then the queue's next message gets offset 0, and consumers are far beyond.
 
-329, expired segments: RocketMQ looks for them in its next twenty rounds, at any hour. Here it is
-from the next look at the disk on until none is left.
+329, expired segments: RocketMQ looks for them in its next twenty rounds, at any hour. This broker
+deletes them from its next look at the disk on, until none is left.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ class CleaningAdminProcessor:
     def clean_expired_queues(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Done already: see the module."""
+        """Do nothing: retention has done it already (see the module)."""
         return request.response()
 
     def clean_unused_topics(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Delete the queues of topics that exist no more, and the progress in them.
+        """Delete the queues of deleted topics, and the progress in them.
 
         Errors: CommandError(SYSTEM_ERROR) on a slave: its log may be ahead of its topic table.
         """
@@ -66,6 +65,6 @@ class CleaningAdminProcessor:
     def delete_expired_log(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Expired segments need not wait for their hour."""
+        """Delete expired segments without waiting for deleteWhen."""
         self._store.delete_expired_soon()
         return request.response()

@@ -2,9 +2,9 @@
 
 Without access control every peer may send these, and a setting that named a path or command was a
 way to run code on the machine (CVE-2023-33246). So only the keys of `REMOTE_KEYS` can be set:
-numbers and switches that are read anew on each use. A request is judged whole before anything of
-it is taken over. What was set so is kept in the broker's store (`RuntimeSettings`) and counts more
-than its configuration files when it starts again; each change is an event of the journal. Secrets
+numbers and switches that are read anew on each use. The broker checks the whole request before it
+changes anything. The store keeps such settings (`RuntimeSettings`), and at the next start they
+override the configuration files. Each change is an event of the journal. Secrets
 are never shown.
 """
 
@@ -87,7 +87,7 @@ class RuntimeSettings:
 
 
 class ConfigAdminProcessor:
-    """Shows the configuration and changes what may be changed from afar.
+    """Shows the configuration, and changes the settings of `REMOTE_KEYS`.
 
     `apply` gets the new configuration and gives it to every part that reads it.
     """
@@ -143,7 +143,7 @@ class ConfigAdminProcessor:
         return request.response()
 
     def _take_over(self, values: Mapping[str, str]) -> None:
-        """Set what was set before the broker was started. Errors: RemoteProtocolError."""
+        """Apply settings that were changed in an earlier run. Errors: RemoteProtocolError."""
         changes: dict[str, Any] = {}
         for key, value in values.items():
             try:
@@ -153,7 +153,7 @@ class ConfigAdminProcessor:
         before = self.config
         self.config = attrs.evolve(before, **changes)
         self._apply(self.config)
-        # An operator who changed the file since will wonder.
+        # An operator may have changed the file since: the journal says which value counts.
         self._note(before, values, "runtimeSettings.json", "")
 
     def _note(self, before: BrokerConfig, keys: Iterable[str], peer: str, account: str) -> None:

@@ -59,7 +59,7 @@ class GroupAdminProcessor:
     def delete_group(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Forget a group, its progress too if asked (4.9 says removeOffset, 5.x cleanOffset)."""
+        """Delete a group, and its progress if asked (4.9 says removeOffset, 5.x cleanOffset)."""
         self._check_master()
         group = request.ext_str("groupName")
         check_group(group)

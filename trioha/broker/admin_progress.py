@@ -29,7 +29,7 @@ QUEUES_SHOWN_MAX = 50_000
 
 @attrs.define(eq=False)
 class ProgressAdminProcessor:
-    """Tells, and copies, the progress of groups."""
+    """Shows and copies the progress of groups."""
 
     _config: BrokerConfig
     _store: MessageStore
@@ -107,7 +107,7 @@ class ProgressAdminProcessor:
     def consume_time_span(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """From when to when each queue reaches, and how old what the group reads next is."""
+        """Return each queue's time span, and the age of the message that the group reads next."""
         topic = request.ext_str("topic")
         group = request.ext_str("group")
         config = self._topics.get(topic)
@@ -122,7 +122,7 @@ class ProgressAdminProcessor:
     def clone_progress(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Set one group where another one is, in one topic or in all that the other has read."""
+        """Copy one group's offsets to another group, in one topic or in all that it has read."""
         if self._is_slave():
             raise system_error(SLAVE_REMARK)
         source, target = request.ext_str("srcGroup"), request.ext_str("destGroup")
@@ -170,7 +170,7 @@ class ProgressAdminProcessor:
         return told | {"nextTimestamp": next_ms} if next_ms >= 0 else told
 
     def _has_left(self, group: str, topic: str) -> bool:
-        """Its members are connected, and none of them reads the topic."""
+        """True if the group's members are connected and none of them reads the topic."""
         members = self._consumers.find(group)
         if members is None or not members.subscriptions:
             return False

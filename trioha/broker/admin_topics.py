@@ -91,9 +91,9 @@ class TopicAdminProcessor:
     def delete_topic(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Forget a topic, its queues and its consumers' progress; a topic unknown is fine.
+        """Delete a topic, its queues and its consumers' progress; an unknown topic is no error.
 
-        The three go together: queues that start anew under old offsets would be skipped.
+        With the old progress, consumers would skip the messages of new queues of that name.
         """
         name = self._writable_topic(request)
         self._topics.delete(name, instant.wall_ms)

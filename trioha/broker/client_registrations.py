@@ -1,10 +1,9 @@
 """Requests that register the clients of an old master at the new one, with the locks they hold.
 
-A consumer group shares its queues out by the list of members that the master tells, and in order by
-the locks that it keeps. A new master knows neither until each client has sent it a heartbeat, up to
-half a minute later, and would let the first that arrives take all the queues. So the old master
-registers the clients that are connected to it: a heartbeat of each, as it sent it last, and its
-locks.
+A consumer group shares its queues out by the master's list of members; an orderly consumer needs
+the master's locks too. A new master knows neither until each client has sent it a heartbeat, up to
+half a minute later: the first client to arrive would take all queues. So the old master registers
+the clients that are connected to it. It sends each client's last heartbeat, and its locks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Relays administrators' questions to clients: 222, 223, 307, 309 (Broker2Client.java).
 
-Only the broker has a connection to a client, so it passes such requests on and the answers back.
-Nothing waits for an answer: it is sent on when it comes, or code 207 when its deadline does.
+Only the broker has a connection to a client, so it forwards such requests to the client and the
+answers back. At the deadline the broker answers with code 207. No task waits meanwhile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trioha.wire.remoting_command import ExtValue, RemotingCommand
 CALL_MS = 10_000
 STATUS_MS = 5_000
 CALLS_MAX = 4_096
-"""Questions to clients in flight: they cost a timer each, and a silent client keeps them 10 s."""
+"""Limit of questions in flight: each costs a timer, which a silent client keeps for 10 s."""
 QUEUES_TOLD_MAX = 64
 """Queues that the journal's event of a reset names."""
 VERSION_V3_0_7 = 28  # the first client that understands 220 and 221
@@ -117,7 +117,7 @@ class ClientRelay:
     def consumer_status(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
-        """Ask a group's consumers, or one of them, how far they are themselves."""
+        """Ask a group's consumers, or one of them, for their own offsets."""
         topic, group = request.ext_str("topic"), request.ext_str("group")
         wanted = request.ext_str("clientAddr", "")
         members = [
@@ -145,7 +145,7 @@ class ClientRelay:
     def running_info(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
-        """A consumer's own description of itself."""
+        """Ask a consumer for a description of itself."""
         self._call(channel, request, instant, request.body_bytes(), _unsigned(request))
         return None
 
@@ -254,7 +254,7 @@ class ClientRelay:
 
 
 class _StatusAnswers:
-    """Collects what consumers answer and sends it on when the last one has."""
+    """Collects the answers of consumers, and sends them when the last one is there."""
 
     def __init__(self, channel: Channel, request: RemotingCommand, count: int) -> None:
         self._channel = channel

@@ -49,7 +49,7 @@ _BYTES_OF_CODE = 32
 REGISTRATIONS_MAX = 131_072
 """Connections times their groups, of producers and consumers each."""
 SUBSCRIPTION_BYTES_MAX = 33_554_432
-"""Memory of the subscriptions of all groups, about."""
+"""Limit of memory for the subscriptions of all groups, about."""
 
 
 @attrs.frozen
@@ -91,7 +91,7 @@ class _Registrations(ABC):
 
     @abstractmethod
     def unregister(self, group: str, channel: Channel) -> None:
-        """A client says goodbye, or has fallen silent."""
+        """Remove a client that unregisters, or has expired."""
 
     def channel_closed(self, channel: Channel) -> None:
         for group in list(self._groups_of.get(channel, ())):
@@ -108,11 +108,11 @@ class _Registrations(ABC):
             channel.close_nowait(f"no heartbeat of {self.KIND} group {group}")
 
     def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
-        """In the order they came."""
+        """Return the members in the order of their registration."""
         return [(channel, r.client) for channel, r in self._members.get(group, {}).items()]
 
     def renewed_ms(self, group: str, channel: Channel) -> int:
-        """When the member was last heard of."""
+        """Return the time of the member's last heartbeat."""
         return self._by_age[group, channel].renewed_ms
 
     def _check_groups(self, channel: Channel, groups: Iterable[str]) -> None:
@@ -226,7 +226,7 @@ class ConsumerManager(_Registrations):
     def register(
         self, consumer: ConsumerData, channel: Channel, client: ClientInfo, now_ms: int
     ) -> None:
-        """Take over what a heartbeat says of one group; tell its members if that changed it."""
+        """Apply what a heartbeat says of one group; notify its members if that changed it."""
         group = self._groups.get(consumer.group_name)
         if group is None:
             group = self._groups[consumer.group_name] = ConsumerGroup(consumer.group_name)
@@ -240,7 +240,7 @@ class ConsumerManager(_Registrations):
             self._notify(group.name)
 
     def unregister(self, group: str, channel: Channel) -> None:
-        """A consumer says goodbye; the others share its queues."""
+        """Remove a consumer that unregisters; the others share its queues."""
         if self._remove(group, channel):
             self._member_left(group)
 
@@ -316,7 +316,7 @@ def _is_news(ours: dict[str, SubscriptionData], subscription: SubscriptionData) 
 
 
 def _bytes_of(subscription: SubscriptionData) -> int:
-    """Memory of a subscription, about."""
+    """Return the memory that a subscription takes, about."""
     size = _BYTES_WITHOUT_CONTENT + getsizeof(subscription.tags_set)
     size += getsizeof(subscription.code_set) + _BYTES_OF_CODE * len(subscription.code_set)
     for text in (subscription.topic, subscription.sub_string, subscription.expression_type):

@@ -1,4 +1,4 @@
-"""Pulls and pops of messages that are on disk only: which are read, and when.
+"""Pulls and pops of messages that are on disk only, and the time at which each is read.
 
 Theory of operation. A consumer far behind asks for bytes that have left the page cache. Read in
 the loop they would hold up every producer for as long as the disk takes. So such a pull, or pop, is
@@ -34,18 +34,18 @@ from trioha.store.interface import GetResult
 from trioha.wire.remoting_command import RemotingCommand
 
 LOOKS_MAX = 8
-"""Reads for one pull. Then it takes what it finds, though the loop may wait: a consumer must get on
-even where memory is so short that what was read is gone at once."""
+"""Reads for one pull. After them the loop itself reads from the disk: a consumer must make progress
+even where memory is so short that the bytes read are gone at once."""
 _BATCH_BYTES = 1 << 20
-"""Read before the pulls of a batch are answered."""
+"""Bytes read before the pulls of a batch are answered."""
 _BURST_MS = 10
 _FRESH_MS = 5000
 _FRESH_BLOCKS_MAX = 8192
 """Blocks of 128 KiB that were read a moment ago: they are in memory still."""
 _TOLD_AGAIN_MS = 60_000
-"""The journal is told of a group that reads from disk when it has not for so long."""
+"""A group that reads from disk is a journal line if it has not done so for this long."""
 _IDLE_MS = 1000
-"""So long after the log last grew nobody is there whose writes a read could hold up."""
+"""After this time without growth of the log no producer is there that a read could delay."""
 
 
 class ColdPull(ParkedRequest):
@@ -70,19 +70,19 @@ class ColdPull(ParkedRequest):
         self.blocks = found.on_disk
         """Bytes that the thread reads."""
         self.looks = looks
-        """Reads for this request, with this one."""
+        """Count of reads for this request, the present one included."""
         self.again = again
         self.is_read = False
-        """Else it is due because its deadline has come."""
+        """True if its bytes were read; False if it is due by its deadline."""
 
 
 class Pace:
-    """When the next read may begin, at a limit of bytes per second; 0: no limit."""
+    """Time at which the next read may begin, at a limit of bytes per second; 0: no limit."""
 
     def __init__(self) -> None:
         self.free_ms = 0.0
         self.spent_ms = 0
-        """When the group last read, limited or not."""
+        """Time of the group's last read, limited or not."""
 
     def spend(self, count: int, bytes_per_s: int, now_ms: int) -> None:
         if bytes_per_s > 0:
@@ -107,15 +107,15 @@ class ColdReads(Parking[ColdPull]):
         """Reads for pulls, since the start."""
         self.read_bytes_total = 0
         self.has_new = False
-        """A pull came since `take` was last called."""
+        """True if a pull came since `take` was last called."""
         self.is_waited_for = False
-        """Pulls are parked or due. Most brokers never have any, so this is looked at first."""
+        """True if pulls are parked or due. Most brokers never have any, so look here first."""
         self._groups: OrderedDict[str, OrderedDict[ColdPull, None]] = OrderedDict()
         """Waiting pulls by group. The group whose turn it is comes first."""
         self._paces: dict[str, Pace] = {}
         self._pace = Pace()
         self._read_ms: OrderedDict[tuple[Path, int], int] = OrderedDict()
-        """When a block was read, by its file and place. The oldest comes first."""
+        """Time at which a block was read, by file and place. The oldest comes first."""
         self._log_end = -1
         self._grown_ms = -_IDLE_MS
 
@@ -178,12 +178,12 @@ class ColdReads(Parking[ColdPull]):
         return now_ms < self._grown_ms + _IDLE_MS
 
     def _free_ms(self, group: str) -> float:
-        """When the next read for a group may begin."""
+        """Return the time at which the next read for a group may begin."""
         pace = self._paces.get(group)
         return self._pace.free_ms if pace is None else max(self._pace.free_ms, pace.free_ms)
 
     def _cost(self, pull: ColdPull, now_ms: int) -> int:
-        """Bytes that have to be read for a pull and were not read a moment ago."""
+        """Return the bytes to read for a pull, without those that were read a moment ago."""
         fresh_ms = now_ms - _FRESH_MS
         return sum(
             block.missing_bytes

@@ -162,7 +162,7 @@ class BrokerCore:
         self._parked_pops = self.pop_hold.by_topic
         self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
         self.unknown_topic_seen = False
-        """A slave's log holds a topic that its table does not: it is to ask its master."""
+        """True if a slave's log holds a topic that its table lacks: it has to ask its master."""
         self.schedule_changed = False
         """A delayed message or a transaction came in or ended: the next deadline may be nearer."""
         self._make_consuming(config, store, rng, confirm_master)
@@ -298,7 +298,7 @@ class BrokerCore:
             self.schedule_changed = True
 
     def after_batch(self, instant: Instant) -> None:
-        """Answer the parked pulls and pops for which the last batch brought something."""
+        """Answer the parked pulls and pops that the last batch made due."""
         if self.hold.has_due:
             self._pull.answer_due(instant)
         if self.cold_reads.is_waited_for and self.cold_reads.has_due:
@@ -338,7 +338,7 @@ class BrokerCore:
             self.pops.cursors.settle()
 
     def on_acked(self, now_ms: int) -> None:
-        """Answer what the acknowledgements that the replicas have counted so far allow. HOT.
+        """Answer all requests that the acknowledgements counted so far confirm. HOT.
 
         The only way in which an acknowledgement releases anything: a slave's report, the target's
         word in a planned switch, and a Raft group's commit all end here.
@@ -448,7 +448,7 @@ class BrokerCore:
         return answer
 
     def log_cut(self, topic: str, queue_id: int, offset: int) -> None:
-        """A queue ends at `offset` from now on, sooner than before."""
+        """Note that a queue was cut and ends at `offset`."""
         self.offsets.cut_back(topic, queue_id, offset)
         self.deliveries.log_cut(topic, queue_id, offset)
 
@@ -463,5 +463,5 @@ class BrokerCore:
         self._pull.must_confirm = self._pop.must_confirm = required
 
     def client_registrations(self, now_ms: int) -> Iterator[tuple[Channel, RemotingCommand]]:
-        """Return what another master must hear of the clients that are connected here."""
+        """Return the registrations by which another master learns of the clients connected here."""
         return client_registrations(self.consumers, self.producers, self.locks, now_ms)

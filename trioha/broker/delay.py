@@ -9,9 +9,9 @@ offset moves on.
 RocketMQ scans every level ten times a second. Here an idle level is told of its first entry by the
 dispatcher (`on_scheduled`), and the shell sleeps until `next_deadline`.
 
-Offsets reach delayOffset.json every 10 s, so a crash may deliver the last seconds' messages twice;
-never not at all. A slave holds the same queues but delivers nothing: what its master delivered
-comes to it as ordinary records.
+Offsets reach delayOffset.json every 10 s, so after a crash messages of the last seconds may be
+delivered twice; none is lost. A slave holds the same queues but delivers nothing: it gets what its
+master delivered as ordinary records.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DelayLevels:
     def divert(
         self, message: PutMessage, properties: dict[str, str], level: int, wall_ms: int
     ) -> None:
-        """Turn a message into its delayed self; too high a level counts as the highest."""
+        """Turn a message into a delayed one; too high a level counts as the highest."""
         level = min(level, len(self.delays_ms))
         properties[DELAY] = str(level)
         properties[REAL_TOPIC] = message.topic
@@ -68,13 +68,13 @@ class DelayLevels:
 
 @attrs.define(eq=False)
 class _Level:
-    """One queue of the schedule topic and how far it has been delivered."""
+    """One queue of the schedule topic and the progress of its delivery."""
 
     queue_id: int
     delay_ms: int
     offset: int = 0
     head_ms: int | None = None
-    """When the entry at `offset` is due; None when there is none."""
+    """Time at which the entry at `offset` is due; None without an entry."""
     paused_until_ms: int = 0
 
     def due_ms(self, wall_ms: int) -> int | None:
@@ -112,13 +112,13 @@ class DelaySchedule:
         """Level -> offset, of those moved by us since the owner last took them."""
         self.dirty = False
         """Offsets have moved since they were saved; `ConfigPersist` resets it."""
-        # Progress whose deliveries are not in our log yet.
+        # Master's progress, until our log holds the messages that it counts as delivered.
         self._ahead: DelaySet | None = None
 
     def refresh(self) -> None:
         """Look at the head of every level."""
         if self._pipeline.role is BrokerRole.SLAVE:
-            # The master's offsets may be ahead of what we hold: nothing here may touch them.
+            # The master's offsets may be ahead of our log, so a slave must not correct them.
             return
         self._catch_up()
         # Messages that another master delivered and this node never got are delivered again.
@@ -131,14 +131,14 @@ class DelaySchedule:
             self._look(level)
 
     def cut_back(self, level_queue_id: int, offset: int) -> None:
-        """The level's queue was cut: nothing beyond its new end has been delivered."""
+        """Note that the level's queue was cut: no message beyond its new end was delivered."""
         for level in self._levels:
             if level.queue_id == level_queue_id and level.offset > offset:
                 level.offset, level.head_ms = offset, None
                 self.dirty = True
 
     def deliveries_cut(self, since_wall_ms: int) -> None:
-        """The log was cut, and with it what was delivered from that time on.
+        """Note that the log was cut, and with it all deliveries from that time on.
 
         Its entries are due again, and a few more that were delivered late. If this node is promoted
         before its new master has told its progress, some messages are delivered twice.
@@ -154,7 +154,7 @@ class DelaySchedule:
                 self.dirty = True
 
     def on_scheduled(self, level_queue_id: int) -> None:
-        """A delayed message became readable. Quick: only an idle level looks at its queue."""
+        """Note that a delayed message became readable; only an idle level looks at its queue."""
         if 0 <= level_queue_id < len(self._levels):
             level = self._levels[level_queue_id]
             if level.head_ms is None and self._pipeline.role is not BrokerRole.SLAVE:
@@ -215,7 +215,7 @@ class DelaySchedule:
         return fastjson.dumps(delay_offset_table_to_dict(self.offsets()))
 
     def offsets(self) -> dict[int, int]:
-        """Level -> how far it has been delivered, where that is anywhere."""
+        """Return the progress by level, of levels that have delivered anything."""
         self._catch_up()
         return {level.queue_id + 1: level.offset for level in self._levels if level.offset}
 
@@ -225,7 +225,7 @@ class DelaySchedule:
         return DelaySet(changed, self._store.max_phy_offset)
 
     def follow(self, op: DelaySet) -> None:
-        """Take over how far the master has delivered, once our log holds what it delivered."""
+        """Take over the master's progress, once our log holds the messages that it delivered."""
         self._catch_up()
         if op.log_end > self._store.max_phy_offset:
             # A link has begun, and its log is on the way; or a power loss took the log's end.
@@ -322,7 +322,7 @@ class DelaySchedule:
 
 
 def delivered_message(record: Record) -> PutMessage:
-    """The message that a delayed record becomes; its property string stays as it is.
+    """Return the message for consumers of a delayed record; its property string stays.
 
     Errors: ValueError when the record does not say where it belongs.
     """

@@ -79,9 +79,9 @@ class Deliveries:
         self._loaded_topics = frozenset(
             {TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TIMER_TOPIC, revive_topic}
         )
-        """A broker that becomes master reads these topics."""
+        """Topics that a broker reads when it becomes master."""
         self.topics: Final = self._loaded_topics | {SCHEDULE_TOPIC}
-        """A message in one of these topics may bring the next deadline nearer."""
+        """Topics in which a message may bring the next deadline nearer."""
         self._is_cut = False
 
     def set_config(self, config: BrokerConfig) -> None:
@@ -132,7 +132,7 @@ class Deliveries:
         self.timers.load()
 
     def load_again(self) -> None:
-        """Do the same, if a queue of theirs was cut since."""
+        """Do the same as `load`, if one of these queues was cut since."""
         if self._is_cut:
             self.load()
 
@@ -143,7 +143,7 @@ class Deliveries:
         self.pops.forget()
 
     def log_cut(self, topic: str, queue_id: int, offset: int) -> None:
-        """A queue ends at `offset` from now on, sooner than before."""
+        """Note that a queue was cut and ends at `offset`."""
         if topic == SCHEDULE_TOPIC:
             self.schedule.cut_back(queue_id, offset)
         self._is_cut = self._is_cut or topic in self._loaded_topics

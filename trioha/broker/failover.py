@@ -25,8 +25,8 @@ its ticket, since an answer may be lost: the second time it only answers.
                          ``epoch`` from now on, durably (`trioha.ha.quorum`)
 =====  ================  ===========================================================================
 
-What a step does to the node is the business of `RoleSteps`, and `FailoverNode` tells the facts.
-This module knows which operator may ask, which requests wait for an answer, and until when.
+`RoleSteps` changes the node's role, and `FailoverNode` tells the facts. This module decides which
+operator may ask, which requests wait for an answer, and until when.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Facts = Mapping[str, object]
 
 
 class FailoverNode(Protocol):
-    """The node that a failover asks: how far it is, and how far the target of a hand-over is."""
+    """The node that a failover asks: the positions of its log and tables, and its facts."""
 
     @property
     def log_end(self) -> int: ...
@@ -118,7 +118,7 @@ class FailoverProcessor:
     _audit: AuditTrail
     _events: EventSink
     _on_deadline: Callable[[], None] = lambda: None
-    """Called when `next_deadline_ms` may be another one."""
+    """Called when `next_deadline_ms` may have changed."""
     _caller: Callable[[Channel, RemotingCommand], str] = lambda channel, request: ""
     """Returns the account that has signed a request; "" if none was checked."""
     _check_address: Callable[[str], object] = parse_address
@@ -153,13 +153,13 @@ class FailoverProcessor:
         """Answer requests whose wait is over, and end the ticket whose time is up."""
         self._answer_waiters(lambda waiter: instant.now_ms >= waiter.deadline_ms)
         if self._promoting is not None:
-            return  # it ends by itself, one way or the other
+            return  # the promotion ends by itself
         ticket = self.desk.expire(instant.now_ms)
         if ticket is not None:
             self._ended(ticket, "expired")
 
     def on_log_grown(self) -> None:
-        """The log has grown, or the tables have."""
+        """Note that the log has grown, or the tables have changed."""
         if self._waiters:
             self._answer_waiters(lambda waiter: waiter.is_satisfied(self._node))
 
@@ -256,7 +256,7 @@ class FailoverProcessor:
         target, epoch = body.peer(self._check_address), body.epoch()
         ticket = self.desk.shown(body.ticket_id())
         if ticket.phase is Phase.HELD:
-            # It went on writing since: what was confirmed of the log is no longer all of it.
+            # This node has written since, so the target has not confirmed the whole log.
             raise no_permission("writes are not paused here any more; start again")
         if ticket.phase is Phase.PAUSED:
             self._node.target_holds(*held)
@@ -364,7 +364,7 @@ class FailoverProcessor:
             else:
                 response = self._answer(request)
             answer_late(channel, request, response)
-        # While it lasted the ticket had no deadline; now it has one again.
+        # The ticket had no deadline during the promotion; now it has one again.
         self._on_deadline()
 
     def _ended(self, ticket: Ticket, how: str) -> None:

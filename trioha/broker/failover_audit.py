@@ -12,7 +12,7 @@ RECORDS_MAX = 100
 
 
 class AuditTrail:
-    """Records as the engine made them; the same attempt is kept once, its last word."""
+    """Records as the engine made them; of each attempt the last one is kept."""
 
     def __init__(self) -> None:
         self._records: deque[Mapping[str, object]] = deque(maxlen=RECORDS_MAX)

@@ -8,8 +8,8 @@ ticket, so a late step of an attempt that was given up changes nothing:
     HELD ──────────promote──────────────▶ USED     at the target
 
 A ticket that is not used ends at its deadline, and a pause at its own, which is nearer: then writes
-go on as if nothing had been. A used one has done what it was for; asked again, the same step gives
-the same answer. What has ended once is not given out again, however late a copy of the request is.
+go on. The last step of a used ticket gives the same answer when it is repeated. A ticket that has
+ended is not given out again, however late a copy of its request arrives.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Ticket:
     operator: str
     """The operator and the machine: ``anna@ops-1``."""
     origin: str
-    """The address that it was asked from."""
+    """The address from which the operator asked for it."""
     granted_ms: int
     deadline_ms: int
     phase: Phase = Phase.HELD
@@ -54,7 +54,7 @@ class Ticket:
     pause_deadline_ms: int | None = None
 
     def as_dict(self, now_ms: int) -> dict[str, object]:
-        """For answers and the status."""
+        """Return the fields for answers and the status."""
         return {
             "ticket_id": self.ticket_id,
             "operator": self.operator,
@@ -86,7 +86,7 @@ class TicketDesk:
         return self.ticket.operator if self.ticket is not None else ""
 
     def grant(self, ticket_id: str, operator: str, origin: str, ttl_ms: int, now_ms: int) -> Ticket:
-        """The ticket, new or as it is; asked for again it gets a new deadline.
+        """Give out a new ticket, or renew the deadline of the one that is held.
 
         Errors: CommandError that names the holder of another ticket.
         """
@@ -112,7 +112,7 @@ class TicketDesk:
         return ticket
 
     def shown(self, ticket_id: str) -> Ticket:
-        """The ticket that a step shows.
+        """Return the ticket that a step shows.
 
         Errors: CommandError when it is not the one that is held here.
         """
@@ -121,18 +121,18 @@ class TicketDesk:
         return self.ticket
 
     def pause(self, ticket: Ticket, pause_ms: int, now_ms: int) -> None:
-        """Writes wait from now on; said again it lasts longer."""
+        """Note that writes wait from now on; a repetition lengthens the pause."""
         ticket.phase = Phase.PAUSED
         ticket.pause_deadline_ms = now_ms + max(1, min(pause_ms, PAUSE_MS_MAX))
         ticket.deadline_ms = max(ticket.deadline_ms, ticket.pause_deadline_ms)
 
     def use(self, ticket: Ticket) -> None:
-        """The step that cannot be taken back is done."""
+        """Note that the step which cannot be undone is done."""
         ticket.phase = Phase.USED
         ticket.pause_deadline_ms = None
 
     def end(self, ticket_id: str) -> Ticket | None:
-        """It ends here, if it is here, and is void in any case: no step takes it again."""
+        """End the ticket, if this node holds it; in any case no step accepts it any more."""
         if ticket_id not in self._ended:
             self._ended.append(ticket_id)
         ticket = self.ticket
@@ -142,7 +142,7 @@ class TicketDesk:
         return ticket
 
     def expire(self, now_ms: int) -> Ticket | None:
-        """The ticket whose time is up, if it is: no longer valid, its phase as it was left."""
+        """End the ticket if its deadline has come, and return it with its last phase; else None."""
         deadline_ms, ticket = self.next_deadline_ms, self.ticket
         if ticket is None or deadline_ms is None or now_ms < deadline_ms:
             return None

@@ -9,13 +9,13 @@ We hash the expression ourselves and do not trust the `codeSet` of a heartbeat: 
 strings, and some clients leave it out.
 
 SQL92 is switched off by default, as in RocketMQ (enablePropertyFilter), and refused where the real
-broker refuses it. Switched on, an expression becomes a filter of records: it is asked for each
-record with the properties that lie in the log. Compiled forms are cached by text, so that a client
-that changes its expression needs no clearing of anything. With a wrong expression RocketMQ delivers
-every message to a pull that brings it along; here that pull is refused.
+broker refuses it. Switched on, an expression becomes a filter of records, which decides about each
+record by its properties in the log. Compiled forms are cached by text, so the cache stays valid
+when a client changes its expression. To a pull with a wrong expression RocketMQ delivers all
+messages; this broker rejects that pull.
 
-Messages of a group's retry topic are not filtered again unless filterSupportRetry is set: then each
-is asked what the group's SQL92 subscription to its first topic says of it
+Messages of a group's retry topic are not filtered again unless filterSupportRetry is set: then the
+group's SQL92 subscription to the first topic of each message decides
 (ExpressionForRetryMessageFilter.java).
 """
 
@@ -116,7 +116,7 @@ def _record_filter(expression: str, is_enabled: bool) -> RecordFilter:
 
 @lru_cache(maxsize=512)
 def _answering_filter(compiled: SqlFilter) -> RecordFilter:
-    """The filter of an expression, with the answers that earlier pulls have worked out."""
+    """Return the filter of an expression, with the answers that earlier pulls computed."""
     return RecordFilter(KnownAnswers(compiled.names, compiled.wants).wants, compiled.operations)
 
 
@@ -162,7 +162,7 @@ def heartbeat_filter(
 def retry_filter(subscriptions: Mapping[str, SubscriptionData]) -> RecordFilter | None:
     """The filter of a group's retry topic, or None when the group has no SQL92 subscription.
 
-    A message that no such subscription, or a wrong one, is about passes.
+    A message passes if its first topic has no such subscription, or a wrong one.
     """
     filters: dict[str, SqlFilter] = {}
     for topic, subscription in subscriptions.items():
@@ -183,7 +183,7 @@ def retry_filter(subscriptions: Mapping[str, SubscriptionData]) -> RecordFilter 
 
 
 def check_subscription(expression: str, expression_type: str, *, has_sql92: bool) -> None:
-    """Judge a subscription before a consumer starts with it (CHECK_CLIENT_CONFIG).
+    """Check a subscription before a consumer starts with it (CHECK_CLIENT_CONFIG).
 
     Errors: as `header_filter`. A tag expression always passes, as with the real broker.
     """

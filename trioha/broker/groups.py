@@ -51,7 +51,7 @@ class GroupTable:
         self.dirty = False
         """A change is not on disk yet; `ConfigPersist` resets it."""
         self.read_only = False
-        """The group's log alone changes the table: what would be created here is not kept."""
+        """Only the DLEDGER group's log changes the table: a group created here is not kept."""
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         return self._groups.get(group)
@@ -111,7 +111,7 @@ class GroupTable:
         self.dirty = True
 
     def follow(self, op: GroupPut | GroupGone) -> None:
-        """Make the master's change our own."""
+        """Apply a change of the master's."""
         if isinstance(op, GroupPut):
             self._groups[op.group.group_name] = op.group
         else:

@@ -1,7 +1,7 @@
-"""Clients come, stay and go: requests 34, 35, 38 and 46 (ClientManageProcessor, ConsumerManage…).
+"""Clients come and go: requests 34, 35, 38 and 46 (ClientManageProcessor, ConsumerManage…).
 
 A consumer's heartbeat brings its group into being together with the topic ``%RETRY%group``, to
-which its failed messages go. A heartbeat is judged as a whole before anything of it is taken over.
+which its failed messages go. A heartbeat is checked as a whole before any part of it counts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HeartbeatProcessor:
     def heartbeat(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Register everything the client produces for and consumes as."""
+        """Register the client for all its producer groups and consumer groups."""
         data = HeartbeatData.decode(request.body_bytes())
         self._check(channel, data)
         client = ClientInfo(data.client_id, request.language, request.version)
@@ -69,7 +69,7 @@ class HeartbeatProcessor:
     def unregister(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """The client on this connection leaves a producer group, a consumer group, or both."""
+        """Remove the client of this connection from a producer group, a consumer group, or both."""
         request.ext_str("clientID")
         if producer_group := request.ext_str("producerGroup", ""):
             self._producers.unregister(producer_group, channel)

@@ -51,7 +51,7 @@ class QueueLocks:
     def lock_batch(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Lock what is free or already the client's; the answer lists what it holds now."""
+        """Lock the queues that are free or already the client's; the answer lists what it holds."""
         body = _decode(request)
         locked = [
             queue
@@ -63,7 +63,7 @@ class QueueLocks:
     def unlock_batch(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Give back what the client holds; other clients' locks stay."""
+        """Release the client's locks; other clients' locks stay."""
         body = _decode(request)
         for queue in body.queues:
             self.unlock(body.consumer_group, queue, body.client_id)
@@ -99,7 +99,7 @@ class QueueLocks:
             del self._locks[group, queue]
 
     def _drop_expired(self, now_ms: int) -> bool:
-        """True if that made room. Not looked at again before the next lock can have expired."""
+        """Remove expired locks, once one can have expired; True if the table has room then."""
         if now_ms < self._scan_from_ms:
             return False
         self._locks = {key: lock for key, lock in self._locks.items() if lock.expires_ms > now_ms}

@@ -9,7 +9,7 @@ goes to every link that can carry it, between the bytes of the commitlog around 
 
 Order against the log. A topic must be on the slave before the first message in it is
 acknowledged, so a topic or group change is a body of its own at once. A delayed message must be
-there before the progress that says it was delivered; so progress goes behind the log as it was
+there before the progress that counts it as delivered; so progress goes behind the log as it was
 when it was noted. Offsets, of which there are tens of thousands a second, wait for the end of
 their batch, and of each queue only the last is told. Before any other change what waits is told
 first: bodies are in the order in which things happened.
@@ -71,7 +71,7 @@ ALL = frozenset(MetadataTable)
 
 
 def ignore_body(position: int, body: bytes) -> None:
-    """Keep a body of changes nowhere, and tell no slave."""
+    """Drop a body of changes: no log keeps it, and no slave gets it."""
 
 
 class Metadata:
@@ -154,16 +154,16 @@ class Metadata:
             self.write_at_once(op)
 
     def snapshot(self) -> tuple[int, bytes]:
-        """Every table as it is at the position it comes with."""
+        """Return the present position and a snapshot of every table."""
         self.flush()
         return self.position, encode_ops([self.whole(), *self.access()])
 
     def access(self) -> list[AccessPut]:
-        """The accounts of this broker, for a node that has none; empty without access control."""
+        """Return the broker's accounts, for a node without any; empty without access control."""
         return self._access.ops()
 
     def whole(self) -> Snapshot:
-        """Every table as it is."""
+        """Return a snapshot of every table."""
         topics, groups = self._topics, self._groups
         return Snapshot(
             topics.data_version,
@@ -195,7 +195,7 @@ class Metadata:
     def replay(self, position: int, body: Buffer, lacking: Container[MetadataTable]) -> None:
         """Apply a body from this node's own log, on its start, to those tables that lack it.
 
-        Queues are the commitlog's business: what was deleted and what is new it cannot tell apart.
+        Queues stay as they are: this log cannot tell deleted queues from new ones of that name.
         Errors: RemoteProtocolError when it cannot be understood; nothing has changed then.
         """
         ops = decode_ops(body)
@@ -206,24 +206,24 @@ class Metadata:
     # In a Raft group: `trioha.broker.raft.metadata`.
 
     def follow_log(self) -> None:
-        """From now on the tables change by `fold` alone."""
+        """Change the tables by `fold` alone from now on."""
         self._topics.read_only = self._groups.read_only = self._offsets.read_only = True
         # Offsets that consumers committed to a slave, before there was a group, count as well.
         self._offsets.become_master()
         self._offsets.become_slave()
 
     def lead_log(self, wall_ms: int) -> None:
-        """From now on they change by requests, as a master's; the offsets are a master's already.
+        """Change the tables by requests from now on, as a master; the offsets count already.
 
         Topics that only this node's configuration asks for come into being.
         """
         self._topics.read_only = self._groups.read_only = self._offsets.read_only = False
         self._topics.add_missing(wall_ms)
-        # The last of what was folded may have moved levels after the role had begun.
+        # The last folded body may have moved levels after the role had begun.
         self._schedule.refresh()
 
     def fold(self, body: Buffer) -> list[MetadataOp]:
-        """Apply a body of the group's log; what it held, for the queues are not touched here.
+        """Apply a body of the group's log; return its changes, since queues stay as they are here.
 
         Errors: RemoteProtocolError when it cannot be understood; nothing has changed then.
         """
@@ -234,7 +234,7 @@ class Metadata:
         return ops
 
     def discard(self) -> bool:
-        """Forget which changes were not told yet; True if there were any."""
+        """Drop the changes that are not written yet; True if there were any."""
         was_pending = self._is_pending
         self._is_marked = False
         self._ops.clear()

@@ -1,9 +1,9 @@
 """Changes of a broker's tables as values, and as the bytes that go to disk and to slaves.
 
-A body is ``[version, op, op, …]`` in msgpack, an op a list that begins with its kind. Every op says
-what is, never what to add: applied twice, or after a later one that was applied already, it leaves
-the same tables as long as everything behind it is applied too. That is why a log of them may be
-replayed from any point before the end of what the tables hold.
+A body is ``[version, op, op, …]`` in msgpack, an op a list that begins with its kind. Every op has
+the new value, never a difference: applied twice, or after a later op that was applied already, it
+leaves the same tables as long as everything behind it is applied too. That is why a log of them may
+be replayed from any point before the end of what the tables hold.
 
 A body is read whole and checked before anything of it is applied. The sender is a broker that
 checked the same, so whatever does not fit is refused as damage, not skipped.
@@ -101,7 +101,7 @@ class DelaySet:
 
 @attrs.frozen
 class Snapshot:
-    """Every table, whole: what a link begins with."""
+    """All tables, whole, with which a link begins."""
 
     topic_version: DataVersion
     topics: Mapping[str, TopicConfig]
@@ -118,8 +118,8 @@ class QueueEnds:
 
     ends: Mapping[str, Mapping[int, int]]
     gone: Mapping[str, int]
-    """Topic -> offset of the record that deleted it last; what its queues list before that is gone.
-    Of those that the log still holds."""
+    """Topic -> offset of the record that deleted it last, if the log still holds that record; what
+    its queues list before that is gone."""
 
 
 @attrs.frozen
@@ -147,15 +147,15 @@ MetadataOp = (
 
 
 def is_harmless(name: str) -> bool:
-    """Can a name from a peer become a directory here, and none but its own?
+    """Can a name from a peer become a directory here, and no other than its own?
 
-    What else a name may not hold its broker has checked; topics named like cluster and broker come
-    from its configuration.
+    The peer has checked all other rules for names; topics named like cluster and broker come from
+    its configuration.
     """
     return name not in ("", ".", "..") and not any(char in name for char in "/\\\0")
 
 
-# To make one costs as much as a body.
+# To make a new packer costs as much as to encode a body.
 _pack: Callable[[object], bytes] = msgpack.Packer().pack
 
 
@@ -242,7 +242,7 @@ def _encode(op: MetadataOp) -> list[object]:
 
 
 def _group_fields(group: SubscriptionGroupConfig) -> tuple[object, ...]:
-    """Return what a member of an older version can read, unless the group has what it lacks."""
+    """Return fields that members of older versions can read, unless the group needs newer ones."""
     fields = attrs.astuple(group)
     return fields if group.consume_message_orderly else fields[:-1]
 
@@ -293,10 +293,10 @@ def _delay_set(offsets: Any, log_end: Any) -> DelaySet:
 def _snapshot(
     topic_version: Any, topics: Any, group_version: Any, groups: Any, offsets: Any, delay: Any
 ) -> Snapshot:
-    # Tables are read from files that others may have written: an odd name keeps no other away.
+    # Another program may have written the file: an odd name must not keep the others away.
     all_topics = [_topic(fields) for fields in topics if is_harmless(_text(fields[0]))]
     if not all_topics:
-        # Every broker has system topics: an empty table is no state to become.
+        # Every broker has system topics, so an empty table cannot be right.
         raise ValueError("no topics")
     all_groups = [_group(fields) for fields in groups if is_harmless(_text(fields[0]))]
     return Snapshot(
@@ -326,7 +326,7 @@ def _access_put(kind: Any, text: Any) -> AccessPut:
 
 
 def _topic_fields(topic: TopicConfig) -> tuple[object, ...]:
-    """The fields of a topic; without attributes as older nodes know them."""
+    """Return the fields of a topic; without attributes in the form that older nodes know."""
     fields = attrs.astuple(topic, recurse=False)
     return fields if topic.attributes else fields[:-1]
 

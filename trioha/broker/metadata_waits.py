@@ -4,15 +4,14 @@ The answer to an offset commit, a topic or group change, a deletion, waits as a 
 fsync with sync flush, in SYNC_MASTER for a slave's acknowledgement. One-way commits and those that
 ride on pulls have no answer, so nothing waits for them; they travel all the same.
 
-By the time anything is waited for the change is made here and cannot be refused any more. A put
-says so with one of three codes that stock producers know; for requests of this kind stock clients
-know SUCCESS and failure, and a failure would have mqadmin report that the topic was not created.
-So the answer is always SUCCESS. If the promise was not kept in time the remark says which, and
+When an answer begins to wait, the change is made here and cannot be rejected any more. For a put,
+three codes that stock producers know say so. For requests of this kind stock clients know only
+SUCCESS and failure, and after a failure mqadmin would report that the topic was not created. So the
+answer is always SUCCESS. If the promise was not kept in time the remark says which, and
 `unsafe_count` counts it.
 
-A slave that only polls, as RocketMQ's does, is none to wait for: nothing tells when it has polled.
-What consumers commit to a slave is that slave's own business until it has told the master, and is
-answered at once.
+No answer waits for a slave that only polls, as RocketMQ's does: nothing tells when it has polled.
+A slave answers commits of consumers at once, before it tells the master of them.
 
 In a DLEDGER group a change that no majority holds yet may be undone, so it cannot be called a
 success: the answer is SYSTEM_ERROR with "outcome unknown", and the client asks again.
@@ -61,11 +60,11 @@ class MetadataReplicas(Protocol):
 
     @property
     def push2slave_max_metadata(self) -> int:
-        """Every change up to this position is on a slave; -1 for none."""
+        """Position up to which a slave holds every change; -1 for none."""
 
     @property
     def metadata_available(self) -> bool:
-        """A slave that takes changes follows, and is near."""
+        """True if a slave that gets changes follows and is not far behind."""
 
 
 class MetadataWaits:
@@ -102,7 +101,7 @@ class MetadataWaits:
 
     @property
     def has_slave_waiters(self) -> bool:
-        """An answer waits for a slave, so the changes must leave at once."""
+        """True if an answer waits for a slave, so that the changes must leave at once."""
         return len(self._transfer) > 0
 
     @property
@@ -116,7 +115,7 @@ class MetadataWaits:
         return min((ms for ms in deadlines if ms is not None), default=None)
 
     def guard(self, handler: Handler) -> Handler:
-        """`handler`, answering when what it changed is safe."""
+        """Return `handler` with its answer held until its change is safe."""
 
         def handle(
             channel: Channel, request: RemotingCommand, instant: Instant
@@ -129,9 +128,9 @@ class MetadataWaits:
         return handle
 
     def later(self, channel: Channel, request: RemotingCommand, *, shared: bool) -> LateAnswer:
-        """Return what answers a change that is queued now and made behind its request.
+        """Return the function that answers a change which is queued now and made later.
 
-        `shared`: the other brokers of the set or group are to have it.
+        `shared`: the other brokers of the set or group get the change too.
         """
         roles_taken = self._pipeline.roles_taken
 
@@ -148,7 +147,7 @@ class MetadataWaits:
         return answer
 
     def on_synced(self, position: int) -> None:
-        """Every change up to `position` is on disk."""
+        """Note that every change up to `position` is on disk."""
         self._metadata.synced_position = position
         for waiter in self._flush.advance(position):
             self._release(waiter)
@@ -208,7 +207,7 @@ class MetadataWaits:
         return self._answer(waiter)
 
     def _release(self, waiter: _Waiter, remark: str = "") -> None:
-        # The slave's word overrides the disk's, as for puts.
+        # The slave's status overrides the disk's, as for puts.
         if remark and (remark is not NOT_ON_DISK or not waiter.remark):
             waiter.remark = remark
         waiter.pending -= 1

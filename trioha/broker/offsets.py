@@ -105,19 +105,19 @@ class ConsumerOffsetTable:
         self.dirty = False
         """Changed since the owner last wrote it; the owner sets it back."""
         self.read_only = False
-        """The group's log alone changes the table: a commit taken here would be in no log."""
+        """Only the DLEDGER group's log changes the table: a commit here would be in no log."""
 
     def __len__(self) -> int:
         return self._entries_count
 
     def become_master(self) -> None:
-        """Count offsets that were committed here as the group's own from now on."""
+        """Count the offsets committed here as the group's own from now on."""
         self._is_slave = False
         self.dirty = self.dirty or bool(self._local)
         self._local.clear()
 
     def become_slave(self) -> None:
-        """The master's table is the truth from now on."""
+        """Take the master's values for true from now on."""
         self._is_slave = True
 
     @property
@@ -125,7 +125,7 @@ class ConsumerOffsetTable:
         return self._is_slave
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed offset, or -1."""
+        """Return the committed offset, or -1."""
         queues = self._table.get(f"{topic}@{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
@@ -163,14 +163,14 @@ class ConsumerOffsetTable:
             self._local.setdefault(key, {})[queue_id] = offset
 
     def take_changed(self) -> Offsets:
-        """The commits since the last call."""
+        """Return the commits since the last call."""
         changed, self.changed = self.changed, {}
         return changed
 
     def take_set_back(self) -> tuple[dict[tuple[str, int], SetBack], int]:
         """Progress that moved backwards since the last call, by ``topic@group`` and queue id.
 
-        Beside it, how many more moves there were, of queues beyond the first `SET_BACK_MAX`.
+        The second value counts the moves of queues beyond the first `SET_BACK_MAX`.
         """
         taken = self._set_back, self._set_back_unkept
         self._set_back, self._set_back_unkept = {}, 0
@@ -241,15 +241,15 @@ class ConsumerOffsetTable:
         return commits
 
     def told(self, commit: OffsetCommit) -> None:
-        """The master has taken this commit; what it says next is the truth."""
+        """Note that the master has taken this commit; from now on its value counts."""
         key = f"{commit.topic}@{commit.group}"
-        # Committed again in the meantime: that value is still to be told.
+        # Committed again in the meantime: the master has to be told of that value too.
         if self._local.get(key, {}).get(commit.queue_id) == commit.offset:
             self._forget_local(key, commit.queue_id)
             self.dirty = True
 
     def forget_commits_beyond(self, topics: Container[str]) -> None:
-        """The master has only these topics: it would refuse commits in others, every time."""
+        """Drop commits in topics that the master does not have: it would reject them each time."""
         for key in [key for key in self._local if key.partition("@")[0] not in topics]:
             del self._local[key]
             self.dirty = True
@@ -302,14 +302,14 @@ class ConsumerOffsetTable:
             self.dirty = True
 
     def follow_all(self, theirs: Offsets) -> None:
-        """Take over the master's table, what it does not hold included."""
+        """Take over the master's table; delete what it does not hold, but for own commits."""
         self._table = {key: dict(queues) for key, queues in self._local.items()}
         self.dirty = True
         self.follow(theirs)
         self._count()
 
     def follow_gone(self, op: QueuesGone | ProgressGone) -> None:
-        """Forget what the master has deleted."""
+        """Delete the entries that the master has deleted."""
         if isinstance(op, QueuesGone):
             keys = [f"{op.topic}@{group}" for group in self.groups_of(op.topic)]
         else:
@@ -321,7 +321,7 @@ class ConsumerOffsetTable:
             self.dirty = True
 
     def recommit(self, own: Offsets) -> None:
-        """Commits to this slave from before its restart, in their place among the master's."""
+        """Restore commits to this slave from before its restart, beside the master's values."""
         for key, queues in own.items():
             self._table.setdefault(key, {}).update(queues)
             self._local.setdefault(key, {}).update(queues)
@@ -358,7 +358,7 @@ class ConsumerOffsetTable:
 
 
 def _usable(table: _Table) -> _Table:
-    """Without what RocketMQ itself skips on reading, so that one odd entry keeps no other away."""
+    """Leave out entries that RocketMQ skips too, so that one odd entry keeps no other away."""
     return {
         key: {
             queue_id: offset

@@ -21,7 +21,7 @@ BYTES_MAX = 64 << 20
 
 
 class ParkedRequests:
-    """In the order they came."""
+    """Parked requests, in the order in which they came."""
 
     def __init__(
         self,

@@ -4,13 +4,13 @@ Theory of operation. A request that finds nothing is parked until something make
 its deadline, or a wake-up. Then it is run once more, and answered or parked again. RocketMQ sweeps
 every five seconds; here `next_deadline_ms` is exact, and nothing is looked at before it is due.
 
-A request that became due leaves the tables at once, so it is answered once whatever comes after:
-another message, its deadline, its connection's end. It stays in its channel's table until it is
-taken, so that a close still drops it.
+A request that became due leaves the tables at once, so it is answered once, also if another message
+or its deadline comes after. It stays in its channel's table until it is taken, so that a close
+still drops it.
 
 Beyond `Limits` and the node's budget `hold` returns False and the request is answered at once.
-Deadlines lie in a heap; a request answered early leaves its place behind, and the heap is rebuilt
-when more than half of it is such places.
+Deadlines lie in a heap; a request answered early leaves its entry there, and the heap is rebuilt
+when more than half of the entries are of that kind.
 
 A subclass keeps the table of what requests wait for: `PullHold` by queue, `PopHold` by topic and
 group.
@@ -65,7 +65,7 @@ class ParkedRequest:
         self.size = size
         """Bytes of memory."""
         self.is_parked = False
-        """Kept by Parking: in the tables, neither due nor gone."""
+        """True while the request is in the tables, neither due nor gone; only Parking sets it."""
 
 
 P = TypeVar("P", bound=ParkedRequest)
@@ -144,7 +144,7 @@ class Parking(Generic[P]):
         self._count(-size)
 
     def expire(self, now_ms: int) -> None:
-        """Make due whose deadline has come."""
+        """Make due every request whose deadline has come."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             parked = heapq.heappop(heap)[2]

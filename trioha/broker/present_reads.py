@@ -21,7 +21,7 @@ import attrs
 from trioha.broker.metadata import Metadata
 from trioha.broker.metadata_waits import MetadataReplicas
 from trioha.broker.request_gate import reject
-from trioha.broker.set_modes import PRESENT
+from trioha.broker.set_modes import START_OFFSETS
 from trioha.ha.group_commit import GroupCommit
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
@@ -50,7 +50,7 @@ class _Question:
 
 
 class PresentReads:
-    """Calls the handlers of `PRESENT`, and lets their answers leave when they may."""
+    """Calls the handlers of `START_OFFSETS`, and lets their answers leave when they may."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class PresentReads:
         timeout_ms: int,
     ) -> None:
         """`term` returns the nonce of the newest term; `timeout_ms`: how long questions wait."""
-        self._own = RequestTable({code: handlers[code] for code in PRESENT}, events)
+        self._own = RequestTable({code: handlers[code] for code in START_OFFSETS}, events)
         self._metadata = metadata
         self._replicas = replicas
         self._needs_proof = needs_proof

@@ -48,7 +48,7 @@ class PropertyShape:
         self, is_plain: bool, wait: bool = True, tags: int = 0, head: bytes = b"", tail: bytes = b""
     ) -> None:
         self.is_plain = is_plain
-        """It is stored with `head` before its id and `tail` behind, and in the topic it is for."""
+        """Stored with `head` before the id and `tail` behind, in the topic that the send names."""
         self.wait = wait
         self.tags_code = tags
         self.head = head
@@ -63,7 +63,7 @@ class PropertyShapes:
 
     def __init__(self, cluster: str) -> None:
         self.known: dict[bytes, PropertyShape] = {}
-        """By the string without the id. Look here first, then `learn`."""
+        """Shapes by the string without the id. Look here first, then `learn`."""
         self._cluster = cluster
 
     def learn(self, before: bytes, after: bytes) -> PropertyShape:
@@ -76,7 +76,7 @@ class PropertyShapes:
         except UnicodeDecodeError as error:
             raise RemoteProtocolError(f"properties that are not UTF-8: {error}") from None
         shape = self._shape_of(text)
-        # A delivery time is another one in each message.
+        # Each message has another delivery time.
         is_rare = _TIMER_START in before or _TIMER_START in after
         if len(before) + len(after) <= _SHAPE_BYTES_MAX and not is_rare:
             if len(self.known) >= _SHAPES_MAX:

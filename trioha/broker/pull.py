@@ -23,19 +23,19 @@ such a pull waits in `cold` until a thread has read them (`trioha.broker.cold_re
 
 On 21 a client drops the queue and jumps, so a slave, which may merely lag, says 20 with the
 client's own offset and the group's preferred broker instead, unless `offsetCheckInSlave` is set.
-In a DLEDGER group every follower does, whatever is set, and the leader corrects an offset only when
-it is certain that no other member leads (`confirm`): one that was deposed and does not know may lag
-too.
+In a DLEDGER group every follower does so, even with `offsetCheckInSlave`. The leader corrects an
+offset only when it is certain that no other member leads (`confirm`): a leader that was deposed
+without its knowledge may lag too.
 
-Code 19 is parked when the client allows it, once: the second look, after a message or at the
-deadline, is answered whatever it finds. The group's progress that rides on a pull is taken on the
+A pull with code 19 is parked when the client allows it, once: the second look, after a message or
+at the deadline, gives the answer. The group's offset that comes with a pull is committed at the
 first look, parked or not, and only by a master; clients do not send it to slaves either.
 
 A C++ client whose cache of a queue passes 1000 messages does not pull from that queue for a whole
-second, in which it runs dry. What it has cached shows in its pull: the distance from the offset it
-commits to the one it asks for. So from 512 on its pulls are held up, the longer the more it has
-(`_pace_ms`): a client that is slow does not notice, a quick one never comes to its limit. Measured,
-it drains a backlog 1.6 times as fast.
+second, in which it runs dry. Its pull shows the size of the cache: the distance from the offset it
+commits to the one it asks for. So from 512 messages on the broker delays its pulls, the longer the
+more it has cached (`_pace_ms`): a slow client does not notice, a quick one never comes to its
+limit. Measured, a client drains a backlog 1.6 times as fast.
 
 `suggestWhichBrokerId` sends a group that reads further behind than memory reaches (the store's 40 %
 rule) to `whichBrokerWhenConsumeSlowly` and others to `brokerId`, if `slaveReadEnable`; else to 0.
@@ -68,7 +68,7 @@ from trioha.wire.codes import (
 from trioha.wire.remoting_command import RemotingCommand
 
 SUSPEND_MS_MAX = 120_000
-"""A parked pull outlives no idle connection; clients ask for 15 or 20 s."""
+"""Equal to the idle time after which a connection closes; clients ask for 15 or 20 s."""
 BODY_BYTES_MAX = FRAME_BYTES_MAX - 65_536
 """Bytes that fit a frame beside its header, if the transfer limits are set that high."""
 
@@ -95,7 +95,7 @@ _COMMIT_OFFSET: Final = PullSysFlag.COMMIT_OFFSET
 _SUSPEND: Final = PullSysFlag.SUSPEND
 _SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION
 DISK_PATIENCE_MS: Final = 3000
-"""For the disk, of a pull that brings no patience of its own: coldHoldTimeoutMills of RocketMQ."""
+"""Wait for the disk of a pull without a timeout of its own: RocketMQ's coldHoldTimeoutMills."""
 _PACED_FROM: Final = 512
 _PACED_TO: Final = 1024
 _NEVER: Final = 1 << 62
@@ -152,10 +152,10 @@ class PullProcessor:
         self.hold = hold
         self.cold = ColdReads(config) if cold is None else cold
         self.must_confirm = False
-        """Another broker may be the master without this one's knowledge."""
+        """True if another broker may be master without this one's knowledge."""
         self._confirm = confirm
         self.pulled_bytes: dict[str, int] = {}
-        """Bytes that groups were given since the start, by ``topic@group``."""
+        """Bytes sent to groups since the start, by ``topic@group``."""
         self._store = store
         self._offsets = offsets
         self._check = PullCheck(config, topics, groups, consumers)
@@ -329,7 +329,7 @@ class PullProcessor:
         offset: int,
         pace_ms: int,
     ) -> bool:
-        """Park a pull for which there are messages, if there are, and its client has plenty."""
+        """Park a pull that found messages, if its client has plenty in its cache."""
         if request.is_oneway or offset >= self._store.max_offset_in_queue(topic, queue_id):
             return False
         size = _detach(request, request.ext_int("sysFlag"))
@@ -425,7 +425,7 @@ def _pace_ms(cached: int) -> int:
 
 
 def cut_to_frame(result: GetResult) -> int:
-    """Leave out of `result` what does not fit a frame; the offset of the first record left out.
+    """Drop from `result` what does not fit a frame; return the first dropped record's offset.
 
     Errors: CommandError(SYSTEM_ERROR) when not even the first record fits.
     """

@@ -35,7 +35,7 @@ class ParkedPull(ParkedRequest):
     ) -> None:
         super().__init__(channel, request, topic, queue_id, tag_filter, deadline_ms, size)
         self.offset = offset
-        """It wants messages from here on."""
+        """Queue offset from which the pull wants messages."""
 
 
 class PullHold(Parking[ParkedPull]):

@@ -1,4 +1,4 @@
-"""The way of a message from a handler to "it is safe" (CommitLog.asyncPutMessage, HAService.java).
+"""The path of a message from its handler until it is safe (CommitLog.asyncPutMessage, HAService).
 
 What a PUT_OK promises:
 
@@ -13,10 +13,10 @@ any, property WAIT=false   the broker process dying             append
 DLEDGER group, always      loss of a minority of the machines   fsync on a majority (the commit)
 =========================  ===================================  ================================
 
-Theory of operation. The append itself decides between stored and refused; from then on nothing is
-ever reported as refused. FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT all say:
-stored here, but the promise above was not kept in time. When both waits fail, the slave's status
-is the one that is told, as in RocketMQ.
+Theory of operation. The append itself stores a message or rejects it. A stored message is never
+reported as rejected. FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT all say:
+stored here, but the promise above was not kept in time. When both waits fail, the producer
+receives the slave's status, as in RocketMQ.
 
 In a DLEDGER group no such answer is possible: a message that no majority holds yet may be cut off
 the log again. If the send is not confirmed in time, or this broker ceases to lead, the producer
@@ -83,7 +83,7 @@ class ReplicaView(Protocol):
 
     @property
     def push2slave_max_offset(self) -> int:
-        """Every byte below it is on a slave."""
+        """Offset below which every byte is on a slave."""
 
     @property
     def by_quorum(self) -> bool:
@@ -136,7 +136,7 @@ class PutPipeline:
         self._replicas = replicas
         self._by_quorum = replicas.by_quorum
         self._late = _SYSTEM_ERROR if self._by_quorum else _FLUSH_SLAVE_TIMEOUT
-        # A commit is an fsync on a majority: this machine's own says nothing more.
+        # A commit is an fsync on a majority, so no put waits for this machine's own fsync.
         self._sync_flush = (
             config.flush_disk_type is FlushDiskType.SYNC_FLUSH and not self._by_quorum
         )
@@ -149,9 +149,9 @@ class PutPipeline:
         self.owed: PutMessage | None = None
         """The op message of a commit that is stored: nothing else may be stored before it."""
         self.roles_taken = 0
-        """Rises with each role and pause: the log may have been cut since, or handed over."""
+        """Count of roles and pauses: after each the log may have been cut, or handed over."""
         self.slave_remark = FOLLOWER_REMARK if self._by_quorum else SLAVE_REMARK
-        """Reason for a producer that sent to the wrong member."""
+        """Remark for a producer that sent to the wrong member."""
         # Counted since the start.
         self.put_bytes: dict[str, int] = {}
         """Bytes of log, by topic."""
@@ -234,8 +234,8 @@ class PutPipeline:
                 if self._replicas.slave_available(result.phy_offset + result.size):
                     outcome.wait_slave = True
                 else:
-                    # Told at once, or after the fsync when that is waited for too: the client may
-                    # then rely on this machine's disk at least.
+                    # Answered at once, or after the fsync if the put waits for that too: the client
+                    # may then rely on this machine's disk at least.
                     self.slave_unavailable_count += count
                     outcome.code = _SLAVE_NOT_AVAILABLE
         return outcome
@@ -258,7 +258,7 @@ class PutPipeline:
             waiter.answer()
 
     def on_flushed(self, offset: int) -> None:
-        """Everything below `offset` is on disk."""
+        """Note that everything below `offset` is on disk."""
         for waiter in self._flush.advance(offset):
             waiter.release()
 
@@ -313,7 +313,7 @@ class PutPipeline:
 
 
 def remark_of(code: ResponseCode) -> str | None:
-    """In words, why a stored message is not answered with SUCCESS."""
+    """Return why a stored message is not answered with SUCCESS, in words."""
     return _REMARKS.get(code)
 
 

@@ -114,7 +114,7 @@ class QueryProcessor:
     def view_message(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """The one record at a physical offset, which is what a message id names."""
+        """Answer the record at a physical offset, which a message id names."""
         phy_offset = request.ext_int("offset")
         view = self._store.look_message(phy_offset)
         # The tables of a DLEDGER group hold its accounts.
@@ -125,7 +125,7 @@ class QueryProcessor:
     def query_consume_queue(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Entries of a consume queue as they are; with a group, whether it would get each."""
+        """Answer entries of a consume queue; for a group, also whether it would get each."""
         topic, queue_id = request.ext_str("topic"), request.ext_int("queueId")
         count = min(request.ext_int("count"), QUEUE_ENTRIES_MAX)
         minimum = self._store.min_offset_in_queue(topic, queue_id)
@@ -141,7 +141,7 @@ class QueryProcessor:
                 subscription.expression_type,
                 has_sql92=self.config.enable_property_filter,
             )
-            # An entry says nothing of what a filter of records would: yes, as with RocketMQ.
+            # A filter of records cannot judge an entry alone: the answer is yes, as with RocketMQ.
             tag_filter = None if isinstance(found, RecordFilter) else found
         if maximum == 0:
             raise system_error(f"{queue_id}@{topic} is not exist in this broker")

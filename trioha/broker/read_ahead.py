@@ -1,10 +1,10 @@
-"""Which delayed messages have to be read from disk before they are due.
+"""Finds delayed messages that have to be read from disk before they are due.
 
 Theory of operation. A message that waited for hours has left the page cache, and its delivery would
 make the event loop wait for the disk. So `look` names, some time before, the bytes that a thread is
 to read. It looks once a second while messages are due within `AHEAD_MS`, at `COUNT_MAX` of them;
-sooner again if there are more. What is due before it was read is read on the loop: a promise of
-time is worth more than one of latency.
+and looks again sooner if there are more. A message that is due before it was read is read on the
+loop: to deliver it in time counts more than latency.
 """
 
 from __future__ import annotations

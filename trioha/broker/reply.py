@@ -72,7 +72,7 @@ class ReplyProcessor:
             return sender.refuse(request, error.code, error.remark)
         except RemoteProtocolError as error:
             return sender.refuse(request, ResponseCode.SYSTEM_ERROR, str(error))
-        # As it came: RocketMQ adds no CLUSTER to a reply.
+        # Stored as it came: RocketMQ adds no CLUSTER to a reply.
         message.properties = encode_properties(decode_properties(header.properties))
         push = self._push_of(channel, request, header, message, instant)
         outcome = self._pipeline.put(message, wait=False, instant=instant)

@@ -119,9 +119,9 @@ class RequestGate:
         self._checks = checks
         # One look-up per request: modes and checks are worked into these tables when modes change.
         self._admitted: dict[int, Handler] = {}
-        """Treatments of requests that were checked, or need no check."""
+        """Treatment by code, for requests that were checked, or need no check."""
         self._treatments: dict[int, Handler] = {}
-        """The same behind their checks."""
+        """Treatment by code, with the check before it."""
         self._change(SERVING)
 
     @property
@@ -133,7 +133,7 @@ class RequestGate:
         self._parked.channel_closed(channel)
 
     def mode_of(self, code: int) -> Mode:
-        """Return what becomes of a request of this code at the moment."""
+        """Return the present mode of requests of this code."""
         mode = Mode.SERVE if code in self._served else self._modes.get(code, Mode.SERVE)
         if mode is Mode.SERVE and self._stop_reason and code in SENDS:
             return Mode.REJECT

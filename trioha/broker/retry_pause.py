@@ -8,7 +8,7 @@ RETRY_MS: Final = 10_000
 
 
 class RetryPause:
-    """Holds the next attempt up. A wall clock that was set back ends the pause."""
+    """Delays the next attempt. A wall clock that was set back ends the pause."""
 
     def __init__(self) -> None:
         self._until_ms = 0

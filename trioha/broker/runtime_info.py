@@ -67,7 +67,7 @@ class RuntimeInfo:
         get_tps = self._rates(current, 2)
         table = {
             "bootTimestamp": self._boot.wall_ms,
-            # END_TRANSACTION waits in no pool either.
+            # END_TRANSACTION waits in no thread pool, as no request does here.
             "EndTransactionQueueSize": 0,
             "EndTransactionThreadPoolQueueCapacity": 0,
             "brokerActive": "true",
@@ -115,7 +115,7 @@ class RuntimeInfo:
             "queryThreadPoolQueueHeadWaitTimeMills": 0,
             "queryThreadPoolQueueSize": 0,
             "remainHowManyDataToFlush": _size(store.max_phy_offset - store.flushed_offset),
-            # The most that Java says where it has no pool of buffers.
+            # Java reports this number when it has no pool of buffers.
             "remainTransientStoreBufferNumbs": 2**31 - 1,
             "runtime": _duration(instant.now_ms - self._boot.now_ms),
             "sendThreadPoolQueueCapacity": 0,
@@ -131,7 +131,7 @@ class RuntimeInfo:
         return " ".join(f"{self._rate(current, column, window):.2f}" for window in _WINDOWS_MS)
 
     def _rate(self, current: _Sample, column: int, window_ms: int) -> float:
-        """Per second since the newest sample that is a window old, or the oldest there is."""
+        """Return the rate per second since a sample one window ago, or since the oldest one."""
         base = self._samples[0]
         for sample in reversed(self._samples):
             if current.now_ms - sample.now_ms >= window_ms:
@@ -142,7 +142,7 @@ class RuntimeInfo:
 
 
 def _capacity(directory: Path) -> str:
-    """The file system's size and room, as Java words them."""
+    """Return the file system's size and room, in Java's words."""
     try:
         usage = shutil.disk_usage(directory)
     except OSError:
@@ -151,7 +151,7 @@ def _capacity(directory: Path) -> str:
 
 
 def _size(count: float) -> str:
-    """As Java's UtilAll writes sizes: `1.5 KiB`, `17 B`."""
+    """Return a size in the form of Java's UtilAll: `1.5 KiB`, `17 B`."""
     if count < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB", "GiB", "TiB"):

@@ -9,11 +9,11 @@ The stored property string is the client's without WAIT and with CLUSTER. Most a
 (`PropertyShapes`) and only need their id put between two constants; the others are parsed into a
 map and joined again. `BatchSender` stores batches; a large one goes on in the turns after this one.
 
-A message with TIMER_DELAY_SEC or its like waits where no consumer looks, too, until it is due
-(`trioha.broker.timers`). A delay level is stronger, as in RocketMQ.
+A message with TIMER_DELAY_SEC or its like waits in a topic without consumers until it is due
+(`trioha.broker.timers`). A delay level has precedence, as in RocketMQ.
 
 A message with TRAN_MSG is the half message of a transaction (`trioha.broker.transactions`): it is
-stored where no consumer looks, and delivered when its producer commits it.
+stored in a topic without consumers, and delivered when its producer commits it.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class SendProcessor:
                 outcome = self._pipeline.put(message, wait=wait, instant=instant)
                 if message.topic == TRANS_HALF_TOPIC and outcome.result is not None:
                     self._transactions.prepared(message, outcome.result)
-                    # The proxy of RocketMQ 5 names the transaction so when it ends it.
+                    # The proxy of RocketMQ 5 names the transaction by this id when it ends it.
                     added["transactionId"] = decode_properties(message.properties).get(UNIQ_KEY)
                 elif message.topic == TIMER_TOPIC:
                     added["recallHandle"] = self._recall_handle(message)

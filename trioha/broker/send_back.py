@@ -61,7 +61,7 @@ class SendBackProcessor:
     def send_back(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
-        """Copy the record to where its group will meet it again.
+        """Copy the record to a topic that its group reads.
 
         Errors: CommandError, RemoteProtocolError; the shell answers them.
         """
@@ -85,7 +85,7 @@ class SendBackProcessor:
         properties.setdefault(ORIGIN_MESSAGE_ID, record.message_id)
         properties[WAIT] = "false"
         properties.pop(DELAY, None)
-        # A topic made with fewer queues than the group now asks for is read no further.
+        # The topic may have fewer queues than the group's settings ask for now.
         queue_nums = max(1, min(group.retry_queue_nums, topic.read_queue_nums))
         message = copied_message(
             record,

@@ -2,7 +2,7 @@
 
 Theory of operation. A batch is gone through once; its messages share all that its header says. What
 RocketMQ takes is taken: as many messages as maxMessageSize allows, 190,000 in 4 MiB. So many cost
-more than a second, and nobody need sign to send them. So a batch of more than `SLICE_MESSAGES` is
+more than a second, and any client may send them. So a batch of more than `SLICE_MESSAGES` is
 checked and stored a slice at a time, and other connections have their turn in between.
 
 The messages of a slice are stored next to each other, all or none. The producer receives one
@@ -81,9 +81,9 @@ class BatchProgress(Progress):
         self.stored_to = 0
         self.stored_count = 0
         self.queue_offset = 0
-        """Of the first message."""
+        """Queue offset of the first message."""
         self.message_ids = b""
-        """Those of the stored messages, a comma behind each."""
+        """Offset ids of the stored messages, a comma behind each."""
 
     def restart(self, roles_taken: int) -> None:
         """Count no slice that was stored in an earlier role."""
@@ -92,7 +92,7 @@ class BatchProgress(Progress):
         self.message_ids = b""
 
     def remark(self, remark: str | None) -> str | None:
-        """Return the reason of a rejection, behind what is stored in spite of it."""
+        """Return the reason of a rejection, behind the count of messages that are stored."""
         if not self.stored_count:
             return remark
         return f"the first {self.stored_count} messages of the batch are stored, then: {remark}"
@@ -169,7 +169,7 @@ class BatchSender:
         return outcome
 
     def _noted(self, progress: BatchProgress, outcome: PutOutcome, end: int) -> PutOutcome | None:
-        """Note what became of a slice that ends at this position."""
+        """Note the outcome of a slice that ends at this position."""
         result = outcome.result
         if result is None:
             return outcome
@@ -239,7 +239,7 @@ def message_id(host_id: bytes, offset: int) -> bytes:
 
 
 def _entry(flag: int, body: bytes, own: bytes, shared: dict[str, str], suffix: bytes) -> BatchEntry:
-    """One message of a batch, the long way.
+    """Make one message of a batch by parsing its properties.
 
     Errors: CommandError when it is illegal, delayed or transactional.
     """
@@ -259,7 +259,7 @@ def _entry(flag: int, body: bytes, own: bytes, shared: dict[str, str], suffix: b
 
 
 def _inflate(body: Buffer, bytes_max: int) -> bytes:
-    """The batch behind a compressed body; its size is bounded before it is made."""
+    """Inflate a batch; its size is limited while it is inflated."""
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(body, bytes_max)

@@ -49,12 +49,12 @@ class SendCheck:
     def topic_of(
         self, request: RemotingCommand, header: SendHeader, instant: Instant
     ) -> TopicConfig:
-        """The topic of a send that may go on.
+        """Return the topic of a send that may go on.
 
         Errors: CommandError, the first of the checks that fails.
         """
         if self._pipeline.role is _SLAVE:
-            # RocketMQ finds out in its store, after it has created the topic.
+            # RocketMQ checks this in its store, after it has created the topic.
             raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._pipeline.slave_remark)
         name = header.topic
         topic = self._topics.get(name)
@@ -76,7 +76,7 @@ class SendCheck:
         return topic
 
     def choose_queue(self, header: SendHeader, topic: TopicConfig) -> int:
-        """The queue asked for, or any that is written to.
+        """Return the queue that the send names, or any writable one.
 
         Errors: CommandError when there is none to choose from.
         """

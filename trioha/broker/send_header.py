@@ -1,8 +1,8 @@
 """The header of a send, long names or short (SendMessageRequestHeader, …HeaderV2.java).
 
-A packed header with short names, which is what fast clients send, is read as it lies, without
-making a table of texts; what is unusual about one is left to the other way, which has the words
-for it. In plain Python that way is also the faster one.
+Fast clients send a packed header with short names. It is read without making a table of texts; an
+unusual one goes the other way, which names the fault in its error. In plain Python that way is also
+the faster one.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def read_send_header(request: RemotingCommand) -> SendHeader:
 
 
 def read_packed(data: bytes) -> SendHeader | None:
-    """The header from a packed table with short names, or None if anything is odd about it. HOT."""
+    """Read a packed header with short names; return None if anything in it is unusual. HOT."""
     topic = properties = batch = b""
     queue_id: i64 = -1
     sys_flag: i64 = -1
@@ -209,7 +209,7 @@ def read_packed(data: bytes) -> SendHeader | None:
 
 
 def _number(data: bytes, begin: i64, end: i64) -> i64:
-    """The digits between the two as a number, or -1: none, too many, or something else."""
+    """Return the digits between the two as a number; -1 for none, too many, or another byte."""
     if end == begin or end - begin > 18:
         return -1
     number: i64 = 0
@@ -228,7 +228,7 @@ def field(request: RemotingCommand, name: str) -> str:
 
 
 def _missing_or_no_number(request: RemotingCommand, names: tuple[str, ...]) -> RemoteProtocolError:
-    """Why the quick way failed, by the slow one that names the field."""
+    """Return the error of the slow way, which names the field, after the quick way failed."""
     try:
         request.ext_str(names[0])
         for name in names[1:5]:

@@ -38,7 +38,7 @@ class SlaveTables:
     _delay: DelaySchedule
 
     def apply_topics(self, data: Buffer) -> bool:
-        """Become a copy of the master's topics (21); False if we are one already."""
+        """Make the topics a copy of the master's (21); False if they are one already."""
         version, table = topic_table_from_dict(_table_body(data, "topicConfigTable"))
         if not table:
             # Every broker has system topics. An empty table is no answer to act on.
@@ -64,7 +64,7 @@ class SlaveTables:
         return True
 
     def apply_groups(self, data: Buffer) -> bool:
-        """Become a copy of the master's groups (201); False if we are one already."""
+        """Make the groups a copy of the master's (201); False if they are one already."""
         version, table = group_table_from_dict(_table_body(data, "subscriptionGroupTable"))
         if version == self._groups.data_version:
             return False
@@ -83,7 +83,7 @@ class SlaveTables:
         self._offsets.merge(data)
 
     def apply_delay_offsets(self, data: Buffer) -> None:
-        """Take over how far the master has delivered each level (45)."""
+        """Take over the master's delay progress of each level (45)."""
         self._delay.load(bytes(data))
         self._delay.dirty = True
 
@@ -92,7 +92,7 @@ class SlaveTables:
         return self._offsets.commits_to_tell()
 
     def told(self, commit: OffsetCommit) -> None:
-        """The master has taken this commit."""
+        """Note that the master has taken this commit."""
         self._offsets.told(commit)
 
 

@@ -5,7 +5,7 @@ stays (AttributeUtil.java). The broker keeps attributes and gives them back. Roc
 `message.type` and rejects messages of another type; the broker itself does not, as RocketMQ's.
 
 An attribute that asks for a kind of queue or of retention that this broker does not have is
-rejected: who set it would rely on it.
+rejected: an operator who set it would rely on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Kind:
 
     values: frozenset[str]
     absent: frozenset[str] = frozenset()
-    """Values of RocketMQ that this broker has nothing for."""
+    """Values of RocketMQ that this broker does not support."""
     is_changeable: bool = True
 
 

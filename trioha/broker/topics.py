@@ -72,7 +72,7 @@ class TopicTable:
         self.dirty = False
         """A change is not on disk yet; `ConfigPersist` resets it."""
         self.read_only = False
-        """The group's log alone changes the table: what would be created here is not kept."""
+        """Only the DLEDGER group's log changes the table: a topic created here is not kept."""
 
     def get(self, name: str) -> TopicConfig | None:
         return self._topics.get(name)
@@ -90,7 +90,7 @@ class TopicTable:
         *,
         topic_sys_flag: int = 0,
     ) -> TopicConfig | None:
-        """The topic, created after its default topic's example if need be; None if that forbids it.
+        """Return the topic, created by its default topic if need be; None if that forbids it.
 
         Errors: CommandError when the name is illegal or the broker holds too many topics.
         """
@@ -182,7 +182,7 @@ class TopicTable:
             self._on_change(None)
 
     def follow(self, op: TopicPut | TopicGone) -> None:
-        """Make the master's change our own."""
+        """Apply a change of the master's."""
         topic: TopicConfig | None = None
         if isinstance(op, TopicPut):
             topic = op.topic

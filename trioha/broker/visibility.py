@@ -64,10 +64,10 @@ class Visibility:
             listener(topic, queue_id, max_offset, tags_codes)
 
     def _hide_delayed(self, limit: int) -> None:
-        """Have the end of each queue of delayed messages told once more when it is shown again.
+        """Queue a notice for the end of each queue of delayed messages, for when it is shown.
 
-        Nobody asks for it, as a consumer asks for the end of its queue. A broker that starts does
-        not show at first what it has stored, and would deliver it only when the next one comes.
+        No consumer asks for these ends. A broker that starts does not show at first what it has
+        stored, and would deliver a delayed message only when the next one comes.
         """
         store = self._store
         hidden = [

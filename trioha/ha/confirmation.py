@@ -6,8 +6,8 @@ another node, is *in doubt*. It takes no writes and asks every member. It lacks 
 * *Nothing newer*: while it was away another node may have been promoted. A term begins on a member
   only after all members but one have promised it (`ha.quorum`), and a promoted node that stopped
   before any slave followed it counts like one that serves: it may come back.
-* *Nothing lost*: a machine that loses power loses what was not flushed, acknowledged by slaves
-  though it may be. Then the term must not go on from a shorter log: other bytes would stand where
+* *Nothing lost*: a machine that loses power loses what was not flushed, even if slaves have
+  acknowledged it. Then the term must not go on from a shorter log: other bytes would stand where
   slaves hold the old ones.
 
 What the node may conclude:
@@ -176,7 +176,7 @@ def judge(
         return Judgement(Ruling.AHEAD, _what_is_lost(node, ahead, heard[ahead], addresses), ahead)
     is_pair = len(words) == 1
     # A promised term may begin, or have begun, without this node's knowledge (invariant 2): from
-    # then on the old term must not go on, whoever else confirms it.
+    # then on the old term must not go on, even if other members confirm it.
     is_promised = node.promised[0] > node.epoch or any(
         _is_beyond(word.promised, node) for word in heard.values()
     )

@@ -3,20 +3,20 @@
 Theory of operation. Every term of mastership is an *epoch*: a record of its number, the offset at
 which it began, and its master. A node's records, oldest first, are its *history*; a record covers
 the log from its start to the next one's start, or to the log's end. Numbers only grow, starts never
-fall. A term in which nothing was written is a record like any other: dropped, two histories that
-differ would look alike (fault A9).
+fall. A term in which nothing was written keeps its record: without it, two histories that differ
+would look alike (fault A9).
 
 Bytes below a common offset are the same in both logs, since within one epoch only its master writes
 and all other nodes copy. So two nodes agree up to the end of the newest record that both hold: the
-smaller of its two ends. Records are the same only if all of them is, the nonce too: two operators
-who promote two slaves under one number have made two epochs.
+smaller of its two ends. Two records are the same only if all their fields are equal, the nonce too:
+two operators who promote two slaves under one number have made two epochs.
 
-Logs from before there were epochs, and Java's, have no records: *classic*. Two nodes whose records
-have nothing in common were the same up to the first start of either, if ever. The numbers cannot
-tell, so a caller that uses such an answer compares bytes as well (`Meeting.is_classic`).
+Logs from before there were epochs, and Java's, have no records: *classic*. Two nodes that
+share no record agree at most up to the first start of either. Their numbers do not prove that they
+agree so far, so a caller that uses such an answer compares bytes as well (`Meeting.is_classic`).
 
-A slave takes over its master's whole history when it connects, records beyond its own end too: it
-knows of those and does not hold them. If it is promoted before they have arrived, they go.
+A slave takes over its master's whole history when it connects, also the records that begin beyond
+its own end. If it is promoted before the bytes of these arrive, it drops their records.
 
 Like KIP-101's leader epochs and the epoch file of RocketMQ 5 (EpochFileCache.java), less its flaws.
 """
@@ -49,7 +49,7 @@ class EpochRecord:
     home_id: int
     """brokerId, as configured, of its master."""
     nonce: bytes
-    """Made once for this term."""
+    """Random bytes, drawn once for this term."""
     sync: bool
     """Do puts wait for a slave?"""
     began_wall_ms: int = 0
@@ -69,11 +69,11 @@ class Meeting:
 
     common_offset: int
     epoch: int
-    """The newest that both hold; 0 if they share none."""
+    """Newest epoch that both logs hold; 0 if they share none."""
 
     @property
     def is_classic(self) -> bool:
-        """Nothing but the offsets speaks for it: compare bytes."""
+        """The logs share no record: the caller has to compare bytes."""
         return self.epoch == 0
 
 
@@ -112,11 +112,11 @@ class EpochHistory:
         return self.epoch > 1
 
     def epoch_at(self, log_end: int) -> int:
-        """The newest epoch that a log which ends here has come to: what candidates rank by."""
+        """Return the newest epoch of a log that ends here; candidates are ranked by it."""
         return self.cut(log_end).epoch
 
     def begin(self, record: EpochRecord, log_end: int) -> EpochHistory:
-        """The history with a new term at the end of the log.
+        """Return the history with a new term at the end of the log.
 
         Errors: LocalProtocolError when the term is not newer, or does not begin there.
         """
@@ -129,13 +129,13 @@ class EpochHistory:
         return EpochHistory((*self.cut(log_end).records, record)[-RECORDS_MAX:])
 
     def cut(self, log_end: int) -> EpochHistory:
-        """Without the records of which a log that ends here holds nothing, not even the start."""
+        """Return the history without the records that start behind this end of the log."""
         return EpochHistory(
             tuple(record for record in self.records if record.start_offset <= log_end)
         )
 
     def meet(self, our_end: int, theirs: EpochHistory, their_end: int) -> Meeting:
-        """Up to where our log, of `our_end` bytes, and another are the same."""
+        """Return the offset up to which our log, of `our_end` bytes, and another are the same."""
         numbers = {record.epoch: index for index, record in enumerate(theirs.records)}
         for index in range(len(self.records) - 1, -1, -1):
             record = self.records[index]
@@ -145,7 +145,7 @@ class EpochHistory:
             common = min(self._end(index, our_end), theirs._end(other, their_end))
             if common >= record.start_offset:
                 return Meeting(common, record.epoch)
-            # One of us knows of this term, but holds nothing of it yet.
+            # One of the two nodes has the record of this term, but no byte of it yet.
         firsts = [history.records[0] for history in (self, theirs) if history.records]
         if any(first.epoch > 1 for first in firsts):
             # One node has dropped its oldest records, so no common epoch is known.
@@ -153,7 +153,7 @@ class EpochHistory:
         return Meeting(min([our_end, their_end, *(first.start_offset for first in firsts)]), 0)
 
     def encode(self) -> bytes:
-        """All records, 33 bytes each."""
+        """Return all records as bytes, 33 for each."""
         return b"".join(
             _RECORD.pack(
                 record.epoch,
@@ -168,7 +168,7 @@ class EpochHistory:
 
     @classmethod
     def decode(cls, data: bytes) -> EpochHistory:
-        """Errors: RemoteProtocolError for what is no history."""
+        """Read a history. Errors: RemoteProtocolError if the bytes are none."""
         if len(data) % _RECORD.size or len(data) > RECORDS_MAX * _RECORD.size:
             raise RemoteProtocolError(f"{len(data)} bytes are no epoch history")
         return cls(tuple(_records(data)))

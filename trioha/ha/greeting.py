@@ -1,7 +1,7 @@
 """Answers hellos, and tells the node what each hello means to it (`trioha.ha.hello`).
 
-Every node answers, whatever its standing: a slave that asks another slave is told the master which
-that one follows. A hello that knows of a newer epoch fences a master before it is answered. A hello
+Every node answers, whatever its standing: a slave that asks another slave gets the address of that
+slave's master. A hello that knows of a newer epoch fences a master before it is answered. A hello
 from a slave that has promised another node a newer term puts a master in doubt: it can gather no
 acknowledgements any more. Hellos also carry a master's announcement, and a candidate's wish for a
 promise.
@@ -109,7 +109,7 @@ class Greeting:
         if (
             hello.ha_address
             and newest is not None
-            # A master that was deposed on the way here tells of its successor's term.
+            # A master that was deposed after it sent the hello tells of its successor's term.
             and newest.home_id == hello.home_id
             and mastership.standing is not Standing.MASTER
             and mastership.follows_term(newest.epoch, newest.nonce)
@@ -158,7 +158,7 @@ class Greeting:
 
 
 def checksum(log: Log, span: Span) -> int | None:
-    """CRC of a stretch of the log; None if it is not held whole, or too long to be asked for."""
+    """Return the CRC of a span; None if the log lacks a part of it, or the span is too long."""
     offset, found = span.begin, 0
     if span.end - offset > PROOF_SPAN_BYTES or offset > span.end:
         return None

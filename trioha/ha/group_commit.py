@@ -10,8 +10,8 @@ so one deque is kept in offset order: adding at its end and releasing from its f
 an offset falls back, the entry is inserted in its place. When deadlines do not rise along the
 deque, expiry looks at every entry until the deque has emptied: slower, never wrong.
 
-It remembers no high-water mark: an offset that is safe already is the caller's to notice before
-it adds, since logs are cut and roles change.
+It keeps no high-water mark, since logs are cut and roles change: before it adds, the caller checks
+whether the offset is safe already.
 """
 
 from __future__ import annotations

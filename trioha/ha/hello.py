@@ -1,7 +1,7 @@
 """The extended handshake: what a slave and its master tell each other, and up to where they agree.
 
 Theory of operation. Before it connects to the HA port a slave asks its master over remoting
-(HA_HELLO): it tells its history and the extent of its log, and is told the master's. From both it
+(HA_HELLO): it sends its history and the extent of its log, and gets the master's. From both it
 finds the *common offset*, the end of what is the same in both logs, and asks again for checksums of
 the 4 KiB before the places in question. Only then is anything cut.
 
@@ -10,14 +10,14 @@ guards against a damaged disk. Two that share none are *classic* to each other. 
 speak: the end of the shorter log first (a slave that followed over a classic link holds more than
 the record it never heard of), then the first record's start.
 
-What may be cut without asking: what lies behind a shared record, or what a classic log holds beyond
-a master of a newer epoch. Never all of it, and never on a master's word whose epoch is not newer
-than ours and shares nothing with it: that is a master that lost its disk, or another set's. For
-those, and for logs between whose end and beginning something is missing, an operator is asked.
+A slave cuts without asking what lies behind a shared record, or what a classic log holds beyond a
+master of a newer epoch. It never cuts the whole log. Nor does it cut for a master whose epoch is
+not newer than ours and shares nothing with it: that master lost its disk, or is another set's. In
+these cases, and where bytes between the two logs are missing, an operator decides.
 `trioha ha resync` sets a log aside only where the master holds as much (`holds_more`): the longer
 log may be the only copy of what was acknowledged.
 
-The same question serves two more purposes, because it proves its sender. A master that begins a
+A hello serves two more purposes, because it proves its sender. A master that begins a
 term, or goes on with one, *announces* itself to every member with the address of its HA port:
 members follow at once instead of at their next registration. A returning master asks members to
 *promise* it a new term (`ha.confirmation`); the answer's `promised` says whether they did.
@@ -56,7 +56,7 @@ class NeedsResync(RemoteProtocolError):
 
 
 class Log(Protocol):
-    """The log of this node, as far as a hello is about it."""
+    """The part of this node's log that a hello needs."""
 
     @property
     def min_phy_offset(self) -> int: ...
@@ -67,7 +67,7 @@ class Log(Protocol):
 
 @attrs.frozen
 class LogExtent:
-    """A log as the other side has to know it."""
+    """History and extent of a log, as a hello tells them."""
 
     history: EpochHistory
     min_offset: int
@@ -91,7 +91,7 @@ class _Message:
     broker_name: str
     home_id: int
     address: str
-    """For clients; how nodes of a set reach each other."""
+    """Address for clients, at which the nodes of a set reach each other too."""
     log: LogExtent
     known_epoch: int
     known_nonce: bytes = b""
@@ -152,10 +152,10 @@ class _Message:
 
 @attrs.frozen(kw_only=True)
 class Hello(_Message):
-    """A slave to its master."""
+    """Question of a slave to its master."""
 
     nonce: bytes = b""
-    """Fresh; what the master's proof goes over."""
+    """Fresh random bytes, which the master's proof covers."""
     spans: tuple[Span, ...] = ()
     """Stretches of the log whose checksums the asking node wants."""
     ha_address: str = ""
@@ -195,7 +195,7 @@ class Hello(_Message):
 
 @attrs.frozen(kw_only=True)
 class HelloAnswer(_Message):
-    """A node to a slave that takes it for its master."""
+    """Answer of a node to a slave that takes it for its master."""
 
     standing: Standing
     follows: str = ""
@@ -203,7 +203,7 @@ class HelloAnswer(_Message):
     checksums: tuple[int | None, ...] = ()
     """Checksums of the spans asked for, in order; None for a span not held whole."""
     objection: str = ""
-    """Why the node did not promise the term that the hello wanted."""
+    """Reason why the node did not promise the term that the hello wanted."""
     ticket_holder: str = ""
     """The operator who is failing this broker over now; "" for none."""
 
@@ -281,7 +281,7 @@ def meetings(ours: Hello, theirs: HelloAnswer) -> tuple[MeetingPlace, ...]:
     least = max(our_log.min_offset, their_log.min_offset)
     found = []
     for offset in dict.fromkeys(offsets):
-        # A span without bytes proves nothing; two histories do without.
+        # A span without bytes proves nothing, but logs that share a record need no proof.
         if offset > least or (offset == least and not met.is_classic):
             begin = max(least, offset - PROOF_SPAN_BYTES)
             found.append(MeetingPlace(offset, Span(begin, offset), met.is_classic))
@@ -300,7 +300,7 @@ def agree(
     theirs: HelloAnswer,
     checksums: Sequence[int | None],
 ) -> int:
-    """The common offset, our own `checksums` of the spans beside the master's.
+    """Compare our own `checksums` of the spans with the master's; return the common offset.
 
     Errors: NeedsResync.
     """
@@ -425,7 +425,7 @@ def _common(fields: dict[str, Any]) -> dict[str, Any]:
         "log": log,
         "known_epoch": _epoch(fields["known_epoch"]),
         "known_nonce": _term_nonce(fields["known_nonce"]),
-        # A node of a version before there were promises does not say these.
+        # Versions from before there were promises do not send these fields.
         "promised_epoch": _epoch(fields.get("promised_epoch", 0)),
         "promised_nonce": _term_nonce(fields.get("promised_nonce", b"")),
         "is_whole": fields.get("is_whole") is not False,

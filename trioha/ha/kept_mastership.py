@@ -39,7 +39,7 @@ class KeptMastership:
     """Nonce of the newest term that this node began itself."""
     fenced_by: str = ""
     boot: bytes = b""
-    """In which boot of the machine the log was last known to hold all it had acknowledged."""
+    """Boot of the machine in which the log was last known to hold all it had acknowledged."""
     lost: bool = False
     """The machine went down since, and the log has not been found to hold all of it again."""
     members: Mapping[int, str] = MappingProxyType({})

@@ -4,7 +4,7 @@ The slave speaks first: eight bytes, the end of its log as i64. The first report
 serve from; every later one acknowledges. The master then ships the log in frames of 12 header bytes
 (`phy_offset` i64, `size` i32) and `size` raw bytes, each from within one segment, and an empty
 frame when it has said nothing for `haSendHeartbeatInterval`. Frames follow each other without a
-gap, so what may be lost is only ever a tail, and the next link starts at what the slave reports.
+gap, so only a tail can be lost, and the next link starts at the offset that the slave reports.
 
 Of several reports that arrive together only the last complete one counts; half a report waits for
 its rest. With a challenge to answer (`trioha.ha.auth`), the answer comes before the first report.
@@ -84,7 +84,7 @@ class MasterConnection:
         self.next_deadline_ms: int | None = None
         """When a heartbeat is due; None until the slave has reported."""
         self.last_words = b""
-        """Set beside an error: what tells the slave the number it broke on. Send, then close."""
+        """Set beside an error: a frame that tells the slave our offset. Send it, then close."""
         self._segment_bytes = segment_bytes
         self._transfer_batch_bytes_max = transfer_batch_bytes_max
         self._heartbeat_interval_ms = heartbeat_interval_ms
@@ -100,7 +100,7 @@ class MasterConnection:
 
     @property
     def authenticated(self) -> bool:
-        """Has the peer nothing left to prove?"""
+        """Does the master wait for no proof of the peer any more?"""
         return not self._challenge
 
     def receive_data(self, data: bytes) -> None:
@@ -169,7 +169,7 @@ class MasterConnection:
         return buffers
 
     def send_metadata(self, position: int, body: bytes, now_ms: int) -> list[Buffer]:
-        """Frame what changed outside the log; positions never fall."""
+        """Frame a change of metadata; positions never fall."""
         if self.slave_request_offset < 0 or not self.epoch:
             raise LocalProtocolError("metadata on a link that is not an extended one")
         if position < self.metadata_sent_position or len(body) > METADATA_BYTES_MAX:

@@ -8,17 +8,17 @@ Everything that another node may have been promised is on disk before it is acte
 the newest epoch heard of, and which record is of our own making (its nonce). So a node that has
 been fenced stays so through a crash, and one that has handed over does not come back as master.
 
-On its start a node that never had a slave of our kind takes the role of its configuration, as in
-RocketMQ, and one of a set that was never failed over is a slave where its configuration says so.
-One configured as master whose newest record is another node's first term has been made master by an
-edited configuration: that is a new term, and it says so. Every other node goes by its history. If
+On its start a node that never had a trioha slave takes the role of its configuration, as in
+RocketMQ. In a set that was never failed over, a node that is configured as slave is a slave. If a
+node is configured as master and its newest record is another node's first term, an operator edited
+the configuration: the node begins a new term. Every other node goes by its history. If
 the newest record is its own it was master, and another node may have been promoted while it was
 away: it comes up FENCED and *unconfirmed* until others spoke (`ha.confirmation`). Its members are
 the nodes that it ever shook hands with, and the nodes that those knew. A newer term can have begun
 on one of them only.
 
-The number alone does not tell two terms apart that two operators began at once. Which of the two
-stands is the name server's word (`namesrv.masterships`), so only that fences for an equal number.
+The number alone does not tell two terms apart that two operators began at once. A name server
+decides between them (`namesrv.masterships`), so only its word fences a node for an equal number.
 
 Before a term begins, members *promise* it (`ha.quorum`). A promise is durable like everything else:
 from then on the node follows, acknowledges and adopts nothing older, also after a restart, whether
@@ -67,7 +67,7 @@ def kept_history(data: bytes) -> EpochHistory:
 
 
 class Mastership:
-    """Changed by its methods only, each durable before it returns.
+    """Standing of one node. Each method makes its change durable before it returns.
 
     `save` brings bytes to disk, `saved` is what it was given last. `boot` names this boot of the
     machine: what was written in it is not lost with the process; b"" where that cannot be told.
@@ -86,7 +86,7 @@ class Mastership:
         """brokerId as configured."""
         self.standing = Standing.SLAVE
         self.unconfirmed = False
-        """FENCED for no other reason than that it is not known whether anything is newer."""
+        """FENCED only because this node does not know whether a newer term has begun."""
         self.may_have_lost = False
         """The machine went down since the log was whole: acknowledged bytes may be missing."""
         self._boot = boot
@@ -197,13 +197,13 @@ class Mastership:
         wall_ms: int,
         clean: bool = True,
     ) -> None:
-        """Find out, on the node's start, what it is; begins a term where the configuration does.
+        """Determine the standing at the start; begin a term if the configuration asks for one.
 
         `clean`: the store was closed in order.
         """
         kept = self._kept
         same_boot = self._boot == kept.boot and bool(self._boot)
-        # An orderly stop behind a loss of power brings nothing back.
+        # An orderly stop after a loss of power does not bring the lost bytes back.
         self.may_have_lost = kept.lost or (not clean and bool(kept.history) and not same_boot)
         if self.may_have_lost and not kept.lost:
             self._keep(lost=True)
@@ -305,7 +305,7 @@ class Mastership:
         return self._kept.promised_epoch != epoch or nonce == promised_nonce
 
     def adopt(self, history: EpochHistory) -> None:
-        """A slave takes over its master's history.
+        """Take over the history of the master.
 
         Errors: LocalProtocolError when we know of a newer epoch.
         """
@@ -336,7 +336,7 @@ class Mastership:
         decided: bool = False,
         word: Word = Word.ASKED,
     ) -> bool:
-        """Take in that `holder` holds `epoch`; return True if this has just fenced this node.
+        """Note that `holder` holds `epoch`; return True if this has just fenced this node.
 
         `decided`: a name server or an operator has decided between two holders of one number. A
         number that is not believed changes nothing; `word` is how it came here.
@@ -375,7 +375,7 @@ class Mastership:
         self._keep(promised_epoch=epoch, promised_nonce=nonce, fenced_by=reason)
 
     def doubt(self, reason: str) -> bool:
-        """Another node may have begun a term. True if this node was master until now.
+        """Another node may have begun a term; return True if this node was master until now.
 
         It takes no more writes until the members have said whether one did (`ha.confirmation`).
         """
@@ -385,7 +385,7 @@ class Mastership:
         return True
 
     def confirm(self) -> bool:
-        """Take in that no member holds a newer epoch; return True if this node is MASTER again."""
+        """Note that no member holds a newer epoch; return True if this node is MASTER again."""
         if not self.unconfirmed:
             return False
         self.note_whole()
@@ -422,7 +422,7 @@ class Mastership:
         return True
 
     def become_slave(self) -> None:
-        """Follow from now on; what we know stays known."""
+        """Be a slave from now on; the epochs that this node knows stay known."""
         self.standing, self.unconfirmed = Standing.SLAVE, False
 
     def lacks_promises(self, promised: Collection[int], written_off: Collection[int] = ()) -> str:
@@ -444,7 +444,7 @@ class Mastership:
     def meet_members(self, members: Mapping[int, str]) -> bool:
         """Remember other nodes of the set. True if one of them is new, or has moved.
 
-        A full table takes no node more, but those that were master of a term in our history.
+        A full table takes only those nodes more that were master of a term in our history.
         """
         recorded = {record.home_id for record in self.history}
         merged = dict(self._kept.members)

@@ -6,16 +6,15 @@ copied; a new term starts from nothing, and links of an older one are gone by th
 it by whatever number arrives; here only acks that `MasterConnection` has checked get in.
 `push2slave_max_metadata` is the same for what is not in the log, on extended links.
 
-Whether a put may wait for a slave at all is another question, and only links that are up answer it:
-a slave is *in sync* from the first report that has it level (less than `LEVEL_BYTES` behind: there
-at once), until it is `haSlaveFallbehindMax` behind, its link ends, or it stalls. RocketMQ lets puts
-wait for any connection, one that has just come to copy gigabytes as well.
+A put waits for a slave only while one is in sync. A slave is *in sync* from its first report that
+is less than `LEVEL_BYTES` behind, until it is `haSlaveFallbehindMax` behind, its link ends, or it
+stalls. RocketMQ lets puts wait for any connection, also for one that has gigabytes to copy.
 
 A slave that is sent bytes and acknowledges none has a full disk, a stopped process or a dead cable.
-It has *stalled*, and is out until its next ack, after `stall_ms_min`; or after eight times its
-slowest answer of the last minutes if that is longer, so that a slave known to be slow gets its
-time; in no case later than `slaveTimeout`. A suspicion that comes too soon loses nothing: waiting
-sends get a true answer, and the link stays.
+After `stall_ms_min` it has *stalled*: it is not in sync until its next ack. A slave known to be
+slow gets more time, eight times its slowest answer of the last minutes, but no more than
+`slaveTimeout`. A suspicion that comes too soon loses nothing: waiting sends get a true answer, and
+the link stays.
 
 Nothing ticks while links are idle: there is one deadline for what must be said or noticed next
 (progress once a second, a late report, a stall), and traffic or a slave that is behind creates it.
@@ -148,7 +147,7 @@ class Replicas:
         self.push2slave_max_offset = 0
         """Highest acknowledged offset. Never falls within a term."""
         self.transferred_bytes = 0
-        """Sent to slaves, all of them and since the start."""
+        """Bytes sent to all slaves since the start."""
         self.push2slave_max_metadata = -1
         """Highest acknowledged position of metadata; -1 for none."""
         self.refusals: deque[RefusedPeer] = deque(maxlen=REFUSALS_KEPT)
@@ -162,7 +161,7 @@ class Replicas:
         self._stall_ms_min = min(stall_ms_min, stall_ms_max)
         self._replicas: list[SlaveReplica] = []
         self._hosts: dict[str, _Host] = {}
-        # Never later than it should be, sometimes earlier: traffic only ever brings it nearer.
+        # Perhaps earlier than necessary, never later: traffic only brings the deadline nearer.
         self._next_deadline_ms = _FOREVER_MS
 
     def __len__(self) -> int:
@@ -182,7 +181,7 @@ class Replicas:
         return False
 
     def begin_term(self) -> None:
-        """This node has become master: what slaves of an older term acknowledged says nothing."""
+        """Begin a term of this master: acknowledgements of older terms do not count."""
         self.push2slave_max_offset, self.push2slave_max_metadata = 0, -1
 
     @property
@@ -206,24 +205,24 @@ class Replicas:
         self._set_in_sync(replica, False, max_phy_offset - last)
 
     def refuse(self, peer: str, reason: str, now_ms: int) -> None:
-        """A peer was turned away: alarm, and show it in the status."""
+        """Note that a peer was rejected, for the journal and the status."""
         self.refusals.append(RefusedPeer(peer, reason, now_ms))
         self._note_end(peer, reason, now_ms)
         host = peer.rpartition(":")[0]
         self._lines.event("ha_refused", host, now_ms, peer=peer, reason=reason)
 
     def lose(self, peer: str, reason: str, now_ms: int) -> None:
-        """The link of a slave that had reported is down."""
+        """Note that the link of a slave that had reported has ended."""
         self._note_end(peer, reason, now_ms)
         self._events.event("ha_disconnected", peer=peer, reason=reason)
 
     def doubt(self, replica: SlaveReplica, reason: str) -> None:
-        """The slave's log may not be ours; it is served all the same."""
+        """Note that the slave's log may differ from ours; the slave is served all the same."""
         replica.doubt = reason
         self._events.event("ha_doubtful", peer=replica.peer, reason=reason)
 
     def open_extended(self, replica: SlaveReplica, epoch: int, home_id: int) -> None:
-        """The slave has opened an extended link."""
+        """Note that the slave has opened an extended link."""
         replica.epoch, replica.home_id = epoch, home_id
 
     def acknowledge(
@@ -429,7 +428,7 @@ class Replicas:
         replica.rate_bytes, replica.rate_since_ms = 0, now_ms
 
     def _rate(self, replica: SlaveReplica, now_ms: int) -> int:
-        """The last full second's rate, or what has passed since when that is longer ago."""
+        """Return the last full second's rate, or the rate since its end if that is longer ago."""
         elapsed_ms = now_ms - replica.rate_since_ms
         if elapsed_ms >= PROGRESS_INTERVAL_MS:
             return replica.rate_bytes * 1000 // elapsed_ms

@@ -50,7 +50,7 @@ class Resume:
 
 @attrs.frozen
 class Adopted:
-    """The history is the master's from now on; the id to register may be another by it."""
+    """This node has adopted the master's history, which may change the id to register."""
 
 
 # Writes of clients.
@@ -75,12 +75,12 @@ class StopWrites:
 
 @attrs.frozen
 class ReleaseParked:
-    """Take writes again, what was parked first."""
+    """Take writes again, the parked ones first."""
 
 
 @attrs.frozen
 class RefuseParked:
-    """Reject what was parked, and park nothing more."""
+    """Reject the parked requests, and park no more."""
 
     reason: str
 
@@ -92,7 +92,7 @@ class LimitReaders:
 
 @attrs.frozen
 class SendClientsOn:
-    """Forward what was parked, and clients with an old route, to the new master."""
+    """Forward parked requests, and those of clients with an old route, to the new master."""
 
     address: str
 
@@ -107,7 +107,7 @@ class Dispatch:
 
 @attrs.frozen
 class CutHalfRecord:
-    """Cut what a link that ended left of a record at the log's end."""
+    """Cut the half record that an ended link left at the log's end."""
 
 
 @attrs.frozen
@@ -150,7 +150,7 @@ class AskTarget:
 
 @attrs.frozen
 class LoseTicket:
-    """A pause that an operator's ticket holds is over, and does not end in a resumption."""
+    """End the pause that an operator's ticket holds, without taking writes again."""
 
 
 @attrs.frozen

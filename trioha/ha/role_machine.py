@@ -2,7 +2,8 @@
 
 Theory of operation. `trioha.ha.mastership` keeps what a node has promised and begun, on disk. This
 machine adds what does not outlive the process: a pause, a hand-over whose target has not spoken
-yet, a promotion in progress, parked writes. `trioha.ha.role_states` is the table of its states.
+yet, a promotion in progress, parked writes. `trioha.ha.role_states` is the table of its states, and
+`trioha.ha.role_changes` has the methods that change the state.
 
 The machine is told what happened: by an operator (`trioha.broker.failover`), by another node's
 hello (`trioha.ha.greeting`), by a name server, by the members whom a node in doubt asks, by time.
@@ -21,7 +22,6 @@ The rules refer to the invariants of docs/decisions/0012-epochs-and-failover.md 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from trioha.errors import CommandError, LocalProtocolError
@@ -30,21 +30,18 @@ from trioha.ha.candidacy import Answers, Candidacy, words_in
 from trioha.ha.confirmation import Judgement, Ruling, judge
 from trioha.ha.epochs import EpochRecord
 from trioha.ha.events import Term
-from trioha.ha.mastership import Mastership, Standing
+from trioha.ha.mastership import Mastership
 from trioha.ha.promotion import HandOver, Peer, Promotion
-from trioha.ha.role_effects import Effect
-from trioha.ha.role_states import MASTERS, State, check_transition, state_of
+from trioha.ha.role_changes import RoleChanges
+from trioha.ha.role_states import State, state_of
 from trioha.wire.codes import ResponseCode
 from trioha.wire.epoch_numbers import Word
 
-AWAIT_SLAVE_MS = 1_000
 VOID_MS_MAX = 2_000
 """Less than an operator's command needs to find a master silent and to promote another node."""
-PARKED_MS_MAX = 10_000
-"""After that no producer waits for the answer: a stock producer gives up after 3 s."""
 
 
-class RoleMachine(ABC):
+class RoleMachine(RoleChanges):
     """Implements `trioha.broker.failover.RoleSteps` and `trioha.ha.greeting.Greeted`.
 
     `configured_sync`: do puts wait for a slave, as configured? None for a node configured as slave.
@@ -62,70 +59,21 @@ class RoleMachine(ABC):
         *,
         configured_sync: bool | None,
     ) -> None:
-        self.mastership = mastership
+        super().__init__(mastership)
         self.address = address
-        self.state = state_of(mastership)
-        self.suspended = ""
-        """Reason why this node follows no master for now; mostly ""."""
-        self.handed_over: HandOver | None = None
         self.promotion: Promotion | None = None
         """The one that is in progress, in PROMOTING."""
-        self.awaits_slave_until_ms: int | None = None
-        """When AWAITS_SLAVE ends: until the old master follows nothing would be as safe as a
-        SYNC_MASTER promises, so writes wait for it, for a moment."""
-        self.parks = False
-        """Changes are parked; this outlives the states of a master."""
-        self._parked_until_ms: int | None = None
-        self._clients_wait = False
-        """Stepped down, and clients have not been sent on to the new master yet."""
-        self._master_home_id: int | None = None
         self._done: Callable[[str], None] = lambda reason: None
         self._candidacy = Candidacy(mastership, fresh_nonce)
         self._broker_name = broker_name
         self._configured_sync = configured_sync
 
-    # Facts of the node, which a subclass provides.
-
-    @property
-    @abstractmethod
-    def log_end(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def now_ms(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def wall_ms(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def follows(self) -> str:
-        """Remoting address of the master that this node follows; "" when none."""
-
-    @abstractmethod
-    def carry_out(self, effect: Effect) -> None:
-        """Do this now; effects come in the order in which they are to be done."""
-
-    @property
-    def is_master(self) -> bool:
-        return self.state in MASTERS
-
-    @property
-    def broker_id(self) -> int:
-        """The brokerId to register: a slave whose configured id is 0 takes the master's."""
-        mastership = self.mastership
-        is_slave = mastership.standing is Standing.SLAVE
-        if is_slave and mastership.home_id == 0 and self._master_home_id is not None:
-            return self._master_home_id
-        return mastership.broker_id
-
     def has_begun(self, nonce: bytes) -> bool:
         """Was the term with this nonce begun by this node?
 
-        A follower has the term in its history as well. Would it say yes, a promotion that was
-        never carried out would be reported as done, and a master that asks the target whether it
-        has begun would follow a node that has not (invariant 4).
+        A follower has the term in its history as well. If it said yes, a promotion that was never
+        carried out would be reported as done, and a master that asks the target whether it has
+        begun would follow a node that has not (invariant 4).
         """
         return self.mastership.has_begun(nonce)
 
@@ -136,7 +84,7 @@ class RoleMachine(ABC):
     # A planned switch, at the master.
 
     def pause(self) -> None:
-        """Park writes from now on; again: nothing."""
+        """Park writes from now on; repeatable."""
         # Only a master has writes to park; a slave's would wait for a switch that is not its own.
         if not self.is_master:
             raise _refusal(f"this node is {self.mastership.standing.value}, not master")
@@ -155,7 +103,7 @@ class RoleMachine(ABC):
             self._do(effects.ReleaseParked())
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
-        """Stop being master for a term of the target's; what is parked stays so."""
+        """Stop being master for a term of the target's; parked writes stay parked."""
         mastership = self.mastership
         # Writes that go on between the target's word and this step would be missing at the target,
         # whose log must be as far as that of every member that promised (invariant 3; seed 105).
@@ -176,7 +124,7 @@ class RoleMachine(ABC):
         self._step_down(State.HANDED_OVER, reason)
 
     def left_alone(self) -> None:
-        """Ask the target of an open hand-over what became of it: the ticket has ended."""
+        """The ticket has ended: ask the target of an open hand-over whether it began its term."""
         if self.handed_over is not None:
             self._do(effects.AskTarget())
 
@@ -231,7 +179,7 @@ class RoleMachine(ABC):
     # A master in doubt: after its start, or because its slaves promised a term to another node.
 
     def doubted(self, reason: str) -> None:
-        """Members promised a newer term: take no writes until the members were asked.
+        """Take no writes until the members were asked: some promised a newer term.
 
         Called when `Mastership.doubt` has said so.
         """
@@ -368,7 +316,7 @@ class RoleMachine(ABC):
     # A newer term, elsewhere.
 
     def hear(self, epoch: int, nonce: bytes, holder: str, *, decided: bool = False) -> None:
-        """Take in that `holder` holds an epoch; `decided` as in `Mastership.hear`."""
+        """Note that `holder` holds an epoch; `decided` as in `Mastership.hear`."""
         if self.mastership.hear(epoch, nonce, holder, decided=decided):
             self.fenced(self.mastership.fenced_by)
 
@@ -425,7 +373,7 @@ class RoleMachine(ABC):
     def announced(self, home_id: int, address: str, ha_address: str) -> None:
         """Follow the master of the newest term at once: it has named itself."""
         # A node in doubt waits for the words of all members, or it would believe the one that is
-        # quickest; and nobody follows itself.
+        # quickest. And no node follows itself.
         if self.mastership.unconfirmed or address == self.address:
             return
         self._do(effects.MasterAnnounced(self.mastership.promise_given[1]))
@@ -439,13 +387,6 @@ class RoleMachine(ABC):
         self.handed_over = None
         self._do(effects.Adopted(), effects.LimitReaders())
 
-    def master_known(self, address: str) -> None:
-        """Send clients, and what they had parked here, on to the new master; once."""
-        if self.is_master or not self._clients_wait:
-            return
-        self._clients_wait, self.parks, self._parked_until_ms = False, False, None
-        self._do(effects.SendClientsOn(address))
-
     def member_lost_power(self, address: str) -> None:
         """End the link to this member, which may have lost the last bytes of its log."""
         # The link still carries bytes that the member sent before. Appended after this node has
@@ -455,7 +396,7 @@ class RoleMachine(ABC):
             self._do(effects.FollowAnew("the master lost power"))
 
     def member_met(self) -> None:
-        """Tell the members of one that is new: a term needs promises of all but one."""
+        """Tell the members of a new member: a term needs the promises of all but one."""
         self._do(effects.LimitReaders(), effects.Announce())
 
     def suspend_following(self, reason: str) -> None:
@@ -484,64 +425,9 @@ class RoleMachine(ABC):
             self.resume()
 
     def slave_in_sync(self) -> None:
-        """Take writes, if they waited for a slave of this term: one holds the log."""
+        """Take writes if they waited for a slave of this term: a slave now holds the log."""
         if self.state is State.AWAITS_SLAVE:
             self.resume()
-
-    def refuse_parked(self, reason: str) -> None:
-        """Reject the parked writes."""
-        self.parks, self._parked_until_ms = False, None
-        self._do(effects.RefuseParked(reason))
-
-    # The change itself.
-
-    def _become(self, state: State) -> None:
-        check_transition(self.state, state, self.mastership)
-        self.state = state
-
-    def _become_slave(self, master: Peer, *, at_once: bool = False) -> None:
-        self.mastership.become_slave()
-        if self.state not in (State.SLAVE, State.PROMOTING):
-            self._become(State.SLAVE)
-        self.handed_over, self._master_home_id = None, master.home_id
-        self._do(
-            effects.FollowMaster(master.address, master.ha_address, at_once), effects.Register()
-        )
-        self.master_known(master.address)
-
-    def _step_down(self, state: State, reason: str) -> None:
-        was_master = self.is_master
-        self._become(state)
-        self._do(effects.Fenced(self.mastership.known_epoch, reason))
-        if not was_master:
-            return
-        self.awaits_slave_until_ms, self._clients_wait = None, True
-        if self.parks:
-            self._parked_until_ms = self.now_ms + PARKED_MS_MAX
-        self._do(effects.StopWrites(reason), effects.ChangeLinks())
-
-    def _serve(self, *, awaits_slave: bool = False) -> None:
-        """Be master: of a new term, or of the old one that no newer term has replaced."""
-        self._become(State.AWAITS_SLAVE if awaits_slave else State.MASTER)
-        self.handed_over, self.suspended, self._clients_wait = None, "", False
-        self._parked_until_ms, self.parks = None, awaits_slave
-        self._do(
-            effects.ForgetMaster(),
-            effects.TakeWrites(),
-            effects.LimitReaders(),
-            effects.Register(),
-            effects.ChangeLinks(),
-            effects.Announce(),
-        )
-        if awaits_slave:
-            self.awaits_slave_until_ms = self.now_ms + AWAIT_SLAVE_MS
-            self._do(effects.ParkWrites())
-        else:
-            self._do(effects.ReleaseParked())
-
-    def _do(self, *wanted: Effect) -> None:
-        for effect in wanted:
-            self.carry_out(effect)
 
 
 def _refusal(words: str) -> CommandError:

@@ -70,12 +70,12 @@ class SlaveConnection:
         term: Term | None = None,
         home_id: int = 0,
     ) -> None:
-        """`at_record`: our log is known to end with a whole record, or is empty. `term`: what the
-        master is known to speak for; the link is an extended one then, of the slave `home_id`."""
+        """`at_record`: our log is known to end with a whole record, or is empty. `term`: that of
+        the handshake, if there was one; the slave `home_id` opens an extended link then."""
         self.metadata_position = -1
         """Master's position of the newest metadata given out; -1 for none on this link."""
         self.max_phy_offset = max_phy_offset
-        """End of our log, everything handed on included."""
+        """End of our log, with all bytes given to the caller."""
         self.next_deadline_ms = now_ms + (CHALLENGE_PATIENCE_MS if keyring_of(secret) else 0)
         """When a report is due, whatever arrives."""
         self.heard = False
@@ -123,7 +123,7 @@ class SlaveConnection:
         self._head = b""
 
     def next_event(self) -> LogTransferred | MetadataTransferred | MasterHeartbeat | NeedData:
-        """The next frame, or what has come of it.
+        """Return the next frame, or the part of it that has arrived.
 
         Errors: RemoteProtocolError when the master's log does not continue ours.
         """

@@ -1,7 +1,7 @@
 """Requests 200051, 200151 and 200053: acknowledge messages, or change how long one is invisible.
 
-A handle is worth something for the topic and the group of its request alone. One that names no
-message in flight (stale, forged, another group's) is answered with NO_MESSAGE, and nothing is
+A handle is valid only for the topic and the group of its request. A handle that names no message in
+flight (stale, forged, another group's) is answered with NO_MESSAGE, and nothing is
 stored. RocketMQ's broker answers SUCCESS to most of them. An acknowledgement that is repeated is a
 success.
 """
@@ -198,7 +198,7 @@ class AckProcessor:
             self._pipeline.when_safe(outcome, instant, channel, response)
             return None
         if outcome.code:
-            # Stored all the same; clients take any code for a failure.
+            # The record is stored even so; clients take any other code for a failure.
             response.remark = remark_of(outcome.code)
         return response
 

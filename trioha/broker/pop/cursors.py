@@ -2,14 +2,14 @@
 
 Theory of operation. A pop moves the *cursor* of its group in the queue at once, and appends a
 checkpoint for what it took. The offset of the group follows when the checkpoint is on disk and held
-by a slave: an offset that survived a checkpoint would lose the messages between. After a crash the
-checkpoints that lie beyond the offset move the cursor on again, each one from where the one before
-it had ended, so that nothing is delivered twice.
+by a slave: if a crash left the offset without the checkpoint, the messages between would be lost.
+After a crash the checkpoints beyond the offset move the cursor on again, each one from where the
+one before it had ended, so that no message is delivered twice.
 
 In a DLEDGER group both are records of one log, and the offset follows at once.
 
-An offset that is not the one that was committed here was set by an operator, or the topic was
-deleted: the cursor goes there.
+If the group's offset is not the one committed here, an operator has set it, or the topic was
+deleted: the cursor moves to it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Theory of operation. A pop that finds nothing waits here under the topics that it takes messages
 from: the topic itself and the group's retry topics. Each message that becomes readable makes one
-parked pop of each group due, the one that has waited longest and wants it; a notification takes
-nothing, so it does not count. What became due is popped once more, and parks again if another pop
-was quicker.
+parked pop of each group due: the one that has waited longest among those that want the message. A
+notification takes no message, so it does not count. A request that became due runs once more, and
+parks again if another pop was quicker.
 
 A pop is also looked at again when an ordered queue is free, or at once if the store stopped before
 the end of what it had to filter: its `deadline_ms` is that time, if it is before `until_ms`.

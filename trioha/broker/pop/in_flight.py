@@ -1,4 +1,4 @@
-"""Popped messages that nobody has acknowledged yet, and when they become visible again.
+"""Popped messages that no client has acknowledged yet, and when they become visible again.
 
 Theory of operation (PopCheckPoint.java, PopReviveService.java). Each pop from a queue makes a
 *checkpoint*: the queue offsets that a client received, when, and for how long they are invisible to
@@ -76,7 +76,7 @@ class PopCheckpoint:
         return [offset for i, offset in enumerate(self.offsets) if not self.acked >> i & 1]
 
     def mark(self, offset: int) -> bool | None:
-        """Acknowledge one offset: False if it already was, None if it is not one of these."""
+        """Acknowledge one offset; return False if it already was, None if it is none of these."""
         try:
             bit = 1 << self.offsets.index(offset)
         except ValueError:

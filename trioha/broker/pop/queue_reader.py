@@ -17,7 +17,7 @@ from trioha.wire.names import is_retry_topic
 
 _MAX_MODE: Final = 1
 _ROUNDS_MAX: Final = 4
-"""Looks at one queue in one pop, where a filter takes nothing of what was looked at."""
+"""Looks at one queue in one pop, if a filter takes none of the messages that it looked at."""
 _RECORD_HEAD: Final = struct.Struct(">i16xq")  # total size, then the queue offset at byte 20
 _PASSED_OVER: Final = frozenset(
     {
@@ -68,9 +68,9 @@ class QueueReader:
         in_memory_only: bool,
         instant: Instant,
     ) -> FoundMessages:
-        """Find messages at the group's cursor; it moves over what the filter does not take.
+        """Find messages at the group's cursor, which moves over messages that the filter rejects.
 
-        Errors: CommandError when the store takes no note of that.
+        Errors: CommandError when the store rejects the record of that move.
         """
         key = QueueKey(topic, group, queue_id)
         begin = self.first_offset(key, init_mode)
@@ -99,7 +99,7 @@ class QueueReader:
         message_filter: MessageFilter | None,
         in_memory_only: bool,
     ) -> FoundMessages:
-        """Find messages at the group's offset; it moves over what the filter does not take.
+        """Find messages at the group's offset, which moves over messages that the filter rejects.
 
         Errors: CommandError when the table of offsets takes nothing new.
         """
@@ -164,7 +164,7 @@ class QueueReader:
         if result.status in _PASSED_OVER:
             return max(0, result.next_begin_offset)
         if result.status is GetStatus.OFFSET_OVERFLOW_BADLY:
-            # Readers may not see yet what the group has popped before a change of masters.
+            # Before a change of masters the group may have popped what readers cannot see yet.
             return min(offset, self._store.appended_max_offset(key.topic, key.queue_id))
         return offset
 

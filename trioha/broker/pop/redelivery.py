@@ -1,8 +1,8 @@
 """Puts a message whose invisible time is over into the retry topic, or the dead letter topic.
 
-As PopReviveService.java: the copy goes into queue 0 of the retry topic with one
-delivery more on its account, and remembers when it was popped first (1ST_POP_TIME). RocketMQ's
-broker puts it there for ever and leaves the end to clients. Here it goes to ``%DLQ%group`` once it
+As PopReviveService.java: the copy goes into queue 0 of the retry topic. It counts one delivery
+more, and keeps the time of the first pop (1ST_POP_TIME). RocketMQ's broker does so without end and
+leaves it to clients to stop. Here it goes to ``%DLQ%group`` once it
 was redelivered `retryMaxTimes` times, as messages do that consumers send back.
 """
 
@@ -55,7 +55,7 @@ class Redelivery:
         pop_time: int,
         instant: Instant,
     ) -> None:
-        """Append the copy of one message; `topic` is the one that the producer sent to.
+        """Append the copy of one message; `topic` is the topic that the producer sent to.
 
         Errors: CommandError when the store takes nothing, or no topic more can be created.
         """

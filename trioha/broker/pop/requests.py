@@ -4,8 +4,8 @@ As PopMessageProcessor.java, with these differences: messages of the retry topic
 with popResponseReturnActualRetryTopic; clients look at the handle), and what Java's broker would
 do with a wrong invisible time or a handle that it does not know is told to the client instead.
 
-One pop of five looks into the retry topic first, the others look there last, as in RocketMQ: a
-retry topic that is full does not keep new messages away, nor the reverse.
+One pop of five looks into the retry topic first, the others look there last, as in RocketMQ: so a
+full retry topic does not keep new messages away, and new messages do not keep it away.
 
 A pop whose first messages are on disk only waits in `cold` until a thread has read them. Of several
 queues it gives what is in memory.
@@ -48,7 +48,7 @@ from trioha.wire.remoting_command import RemotingCommand
 ATTEMPT_ID_CHARS_MAX: Final = 128
 _LATE_MS: Final = 500
 _BODY_BYTES: Final = 1 << 20
-"""A pop that has so much takes from no further queue."""
+"""A pop that has found so many bytes takes from no further queue."""
 _MIN_MODE: Final = 0
 _FILTER_FACTOR: Final = 12
 """A filter takes up to so many times the memory of its expression: tags of one letter."""
@@ -104,7 +104,7 @@ class PopProcessor:
         self.hold = hold
         self.cold = cold
         self.must_confirm = False
-        """Another broker may be the master without this one's knowledge."""
+        """True if another broker may be master without this one's knowledge."""
         self._confirm = confirm
         self._resources = resources
         self._pipeline = pipeline
@@ -181,7 +181,7 @@ class PopProcessor:
         until_ms: int | None,
         waited: ColdPull | None = None,
     ) -> RemotingCommand | None:
-        """`until_ms`: deadline of a request that was parked; None: it has just come.
+        """`until_ms`: deadline of a request that was parked; None if it has just come.
 
         `waited` is the wait for the disk that this pop has behind it.
         """
@@ -215,7 +215,7 @@ class PopProcessor:
                 except CommandError:
                     if not answer.count:
                         raise
-                    break  # what was taken is invisible: the client gets it
+                    break  # messages taken so far are invisible already: the client gets them
                 if found is not None and found.on_disk is not None and not answer.count:
                     if self._wait_for_disk(channel, request, instant, found, until_ms, waited):
                         return None

@@ -5,12 +5,12 @@ in the offset of CID_RMQ_SYS_REVIVE_GROUP: the progress in the revive log. `load
 when this broker becomes master. From then on this broker appends every record of the log itself, so
 the tables are exact, and a handle that they do not know is rejected.
 
-* A pop appends a checkpoint, then the cursor moves (`cursors`). A crash between the two does not
-  exist: both are in memory and in the mapped log in one pass.
+* A pop appends a checkpoint, then the cursor moves (`cursors`). No crash can come between the two:
+  one pass changes memory and the mapped log.
 * An acknowledgement is appended, and answered when it is as safe as a message would be.
 * When the invisible time is over, the messages without an acknowledgement are put into the retry
-  topic of the group with one delivery more on their account, and the checkpoint is acknowledged in
-  the log, in one pass. A crash between the two delivers a message twice, never not at all. After
+  topic of the group with one delivery more in their count, and the checkpoint is acknowledged in
+  the log, in one pass. A crash between the two delivers messages twice and loses none. After
   `retryMaxTimes` redeliveries a message goes to the group's dead letter topic.
 
 RocketMQ has a timer between: it scans the log every second and compares acknowledgements with
@@ -53,7 +53,7 @@ SPAN_MAX: Final = 32_768
 """Records between the oldest one that is needed and the end of the revive log. A broker that takes
 over reads that many first: 0.5 s."""
 PROGRESS_MS: Final = 5_000
-"""Consumers commit as often."""
+"""Interval in which consumers commit, too."""
 MODES_MAX: Final = 10_000
 
 
@@ -85,7 +85,7 @@ class PopService:
         self._groups = groups
         self._pipeline = pipeline
         self._noted: tuple[int, int] | None = None
-        """Progress in the revive log, and the end of the log that it rests on."""
+        """Progress in the revive log, and the end of the log that must be safe before it counts."""
         self._progress_due_ms: int | None = None
         self._pause = RetryPause()
         self._foreign: list[PopCheckpoint] = []
@@ -456,7 +456,7 @@ class PopService:
         self._live_at(checkpoint.key, self._append(message, False, instant))
 
     def _advance(self, wall_ms: int) -> None:
-        """Commit the progress that was noted a while ago, if what it rests on is safe."""
+        """Commit the progress that was noted a while ago, if the log is safe up to there."""
         if self._progress_due_ms is None or wall_ms < self._progress_due_ms:
             return
         self._progress_due_ms = None

@@ -1,6 +1,6 @@
 """Conditions and their operands as closures over a message's properties.
 
-Each returns a value of Java's or None for null, or raises SqlEvaluationError where Java's
+Each closure returns a value of Java's or None for null, and raises SqlEvaluationError where Java's
 evaluation throws. Which rule compares two operands follows from their types
 (ComparisonExpression.__compare): a property is a String, and every other type is known when the
 expression is compiled.
@@ -114,9 +114,9 @@ def is_in(inner: Evaluate, elements: frozenset[str], is_not: bool) -> Predicate:
 def has_part(
     inner: Evaluate, holds: Callable[[str, str], bool], part: str, is_not: bool
 ) -> Predicate:
-    """CONTAINS and its like. With NOT, too, it is FALSE for an empty part, and for no string.
+    """CONTAINS and its like. Also with NOT it is FALSE for an empty part, and for no string.
 
-    RocketMQ does not evaluate what stands before an empty part, so that raises no error either.
+    RocketMQ does not evaluate the operand before an empty part, so it raises no error either.
     """
 
     def evaluate(properties: Properties) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 from trioha.wire.properties import property_mark, raw_property
 
 NAMES_MAX: Final = 4
-"""A longer expression asks for so many properties that a table of all of them is quicker."""
+"""A longer expression names so many properties that decoding all of them is quicker."""
 _ANSWERS_MAX: Final = 256
 _VALUE_BYTES_MAX: Final = 64
 _PASSED_OVER: Final = 16_384

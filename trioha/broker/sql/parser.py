@@ -59,7 +59,7 @@ DEPTH_MAX = 64
 OPERATIONS_MAX = 1024
 """Operands and operators that one evaluation may look at; the elements of IN do not count.
 
-BETWEEN looks at its left operand twice, so that few words in each other may stand for many steps.
+BETWEEN looks at its left operand twice, so that a few nested words can need many steps.
 """
 
 
@@ -70,7 +70,7 @@ class SqlFilter:
     evaluate: Predicate
     """True, False or None (null). Errors: SqlEvaluationError."""
     operations: int
-    """At most so many steps an evaluation takes."""
+    """Largest count of steps of an evaluation."""
     names: tuple[str, ...] = ()
     """Properties that an evaluation may ask for: the result depends on nothing else."""
 

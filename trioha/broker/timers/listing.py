@@ -32,7 +32,7 @@ SHOWN_MAX: Final = 1_000
 
 @attrs.define(eq=False)
 class PendingTimersProcessor:
-    """Tells what is pending, and from where on."""
+    """Lists pending timer messages, and tells where a new master begins."""
 
     _timers: Timers
     _pipeline: PutPipeline

@@ -1,10 +1,10 @@
-"""How far the queue of timer messages is done with: offsets of the group CID_RMQ_SYS_TIMER.
+"""Progress in the queue of timer messages, as offsets of the group CID_RMQ_SYS_TIMER.
 
 A table of offsets travels to slaves and through a group's log behind the records that it rests on,
-and to disk. Five of its numbers, "queues" 0 to 4, make a *place*. The place of now says where the
+and to disk. Five of its numbers, "queues" 0 to 4, make a *place*. The present place says where the
 log ended, and counts only for a log that reaches there: a power loss may take the end of the log
-and leave the table. Then the last place counts that was on disk and readable, numbers 8 to 12.
-Without that one either, everything that the queue still lists is delivered again.
+and leave the table. Then the last place that was on disk and readable counts, numbers 8 to 12. If
+that is missing too, the broker delivers again all that the queue still lists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAFE: Final = 8
 
 @attrs.frozen
 class TimerPlace:
-    """What is done: all before `begin`, and all before `end` whose key is below `next_key`."""
+    """Done are all entries before `begin`, and those before `end` whose key is below `next_key`."""
 
     begin: int = 0
     next_key: int = 0
@@ -42,7 +42,7 @@ class TimerProgress:
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetTable) -> None:
         self.due_ms: int | None = None
         self.foreign = TimerPlace()
-        """What RocketMQ's broker had done when it was stopped, in this node's store."""
+        """Progress of RocketMQ's broker in this node's store when it was stopped."""
         self._store = store
         self._offsets = offsets
         self._noted: TimerPlace | None = None
@@ -52,7 +52,7 @@ class TimerProgress:
         self.due_ms = self._noted = self._committed = None
 
     def follow(self) -> None:
-        """Another broker is master: what was done here counts only as far as it says so."""
+        """Forget the progress of this node: another broker is master, and its progress counts."""
         self.forget()
         self.foreign = TimerPlace()
 
@@ -72,7 +72,7 @@ class TimerProgress:
         return place
 
     def commit(self, begin: int, next_key: int, end: int, wall_ms: int) -> None:
-        """Note what is done now."""
+        """Note the present progress."""
         last = self._committed
         if last is not None and (last.begin, last.next_key, last.end) == (begin, next_key, end):
             return
@@ -82,7 +82,7 @@ class TimerProgress:
             self.due_ms = wall_ms + INTERVAL_MS
 
     def advance(self, wall_ms: int) -> None:
-        """Call what was noted a while ago safe, if it is, and note the place of now."""
+        """Mark the place noted a while ago as safe, if it is, and note the present one."""
         if self.due_ms is None or wall_ms < self.due_ms:
             return
         self.due_ms = wall_ms + INTERVAL_MS

@@ -1,9 +1,9 @@
 """Request 370: a producer takes a timer message back (RecallMessageProcessor.java 5.3).
 
 The broker appends a cancellation to the queue of timer messages. It is answered when that is as
-safe as a message would be. What was delivered cannot be taken back, nor what is about to be: the
+safe as a message would be. A message that was delivered, or is about to be, cannot be recalled: the
 time of a handle is a slot's beginning. As in RocketMQ, a second recall of a message succeeds, and
-so does that of an unknown id.
+so does the recall of an unknown id.
 """
 
 from __future__ import annotations

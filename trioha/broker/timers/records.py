@@ -1,8 +1,8 @@
 """The records of timer messages: pending, rolled, delivered, cancelling (HookUtils 5.3).
 
-A delivered message is as RocketMQ 5.3 makes it: with all that it waited with, and the times at
-which it was stored and delivered. TIMER_OUT_MS stays, so a consumer that sends the message on does
-not delay it once more. TIMER_DELIVER_MS is taken out where it is ours (`trioha.wire.timers`).
+A delivered message is as RocketMQ 5.3 makes it: it keeps the properties with which it waited, and
+has the times at which it was stored and delivered. TIMER_OUT_MS stays, so a consumer that sends the
+message on does not delay it once more. Our own TIMER_DELIVER_MS is removed (`trioha.wire.timers`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RECALL_BODY: Final = b"0"
 def divert_timer(
     message: PutMessage, properties: dict[str, str], config: BrokerConfig, wall_ms: int
 ) -> bool:
-    """Turn a message that asks for a delay into its pending self; False: deliver it at once.
+    """Turn a message that asks for a delay into a pending one; False: deliver it at once.
 
     Errors: CommandError when it cannot be delayed so.
     """
@@ -63,7 +63,7 @@ def divert_timer(
             f"(timerMaxDelaySec), it is {deliver_ms - wall_ms}ms"
         )
     if cancelled is not None and not cancelled.startswith(delete_key(message.topic, "")):
-        # Older clients name the id alone; and nobody cancels messages of another topic.
+        # Older clients name the id alone; and no client may cancel messages of another topic.
         properties[Property.TIMER_DEL_UNIQKEY] = delete_key(message.topic, cancelled)
     properties[Property.TIMER_DELIVER_MS] = str(deliver_ms)
     properties[Property.TIMER_OUT_MS] = str(slot_of(deliver_ms, config.timer_precision_ms))
@@ -91,7 +91,7 @@ def _illegal(what: str) -> CommandError:
 
 
 def handle_of(properties: Mapping[str, str], broker_name: str) -> str:
-    """Return the recall handle of a pending message; empty if nobody can recall it."""
+    """Return the recall handle of a pending message; empty if it cannot be recalled."""
     topic, unique_id = properties[REAL_TOPIC], properties.get(UNIQ_KEY, "")
     if not unique_id or " " in unique_id or topic.startswith("%RETRY%"):
         return ""
@@ -102,7 +102,7 @@ def handle_of(properties: Mapping[str, str], broker_name: str) -> str:
 def recall_message(
     handle: RecallHandle, group: str, born_host: bytes, store_host: bytes, wall_ms: int
 ) -> tuple[PutMessage, dict[str, str]]:
-    """Return the message, still in its topic, whose pending self cancels another one."""
+    """Return the message, not yet pending, that cancels another one."""
     properties = {
         TAGS: RECALL_TAG,
         Property.TIMER_DEL_UNIQKEY: delete_key(handle.topic, handle.message_id),

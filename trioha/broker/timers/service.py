@@ -1,8 +1,8 @@
 """Delivers timer messages when they are due, and keeps them until then.
 
 Theory of operation. The queue `rmq_sys_wheel_timer`, which the store keeps and recovers with the
-log, is all there is: `TimerWindow` holds its nearest entries, and `TimerProgress` how far it is
-done with. A master delivers; a slave holds the same queue, and begins from the same progress when
+log, is the only state: `TimerWindow` holds its nearest entries, and `TimerProgress` the progress
+in it. A master delivers; a slave holds the same queue, and begins from the same progress when
 it is promoted.
 
 `begin` is the first entry that may still be pending. A message that waits there for long is
@@ -210,7 +210,7 @@ class Timers:
         ):
             found.append(wall_ms)
         elif self._store.appended_max_offset(TIMER_TOPIC, 0) > self.end:
-            found.append(wall_ms + _UNSEEN_MS)  # shown to readers some time, perhaps without a word
+            found.append(wall_ms + _UNSEEN_MS)  # readers see it later, perhaps without notice
         return self._pause.after(min(found, default=None), wall_ms)
 
     def run_due(self, instant: Instant, budget: int) -> None:
@@ -260,7 +260,7 @@ class Timers:
             self._window.add(key_of(code & ~CANCEL_BIT, offset))
 
     def _catch_up(self) -> None:
-        """Take in entries that came without a notice."""
+        """Read entries that came without a notice."""
         self.end = max(self.end, self._store.min_offset_in_queue(TIMER_TOPIC, 0))
         while self._is_behind and (entries := self._entries(self.end)):
             for key in self._reader.keys(entries, self.end, 0, _ALL):
@@ -402,7 +402,7 @@ class Timers:
             size = min(PIECE, 8 * size)
 
     def _jump(self) -> bool:
-        """Go to the beginning of the queue, if retention has deleted what was before it."""
+        """Move `begin` to the queue's beginning, if retention has deleted the entries before it."""
         minimum = self._store.min_offset_in_queue(TIMER_TOPIC, 0)
         if minimum <= self.begin:
             return False

@@ -148,7 +148,7 @@ class TimerWindow:
 
     @property
     def done_below(self) -> int:
-        """No smaller key is pending; 0 if none is pending at all."""
+        """Smallest key that may be pending; 0 if none is pending."""
         if self._heap:
             return self._heap[0]
         return 0 if self.limit is None else self.limit + 1
@@ -159,7 +159,7 @@ class TimerWindow:
         return self.limit is not None and len(self._heap) <= self.capacity // 4
 
     def add(self, key: int) -> None:
-        """Take in a new message, if it is among the next."""
+        """Add a new message, if it is among the next."""
         limit = self.limit
         if limit is None or key <= limit:
             heappush(self._heap, key)
@@ -200,7 +200,7 @@ class TimerWindow:
         return found
 
     def extend(self, keys: list[int], limit: int | None) -> None:
-        """Take in the keys that follow the old limit, up to the new one."""
+        """Add the keys that follow the old limit, up to the new one."""
         self._heap += keys
         heapify(self._heap)
         self.limit = limit
@@ -220,7 +220,7 @@ class Refill:
         self.limit = limit
         self.is_first = limit is None
         self.pending_count = 0
-        """Of a first refill: entries that are pending, cancellations included."""
+        """Count of pending entries found by a first refill, cancellations included."""
         self._reader = reader
         self._capacity = capacity
         self._end = end

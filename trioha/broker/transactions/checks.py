@@ -1,6 +1,6 @@
-"""Checks open transactions: asks their producers, and discards what stays without an answer.
+"""Checks open transactions: asks their producers, and discards those that get no answer.
 
-Theory of operation. A check appends a copy of the half message with one check more on its account
+Theory of operation. A check appends a copy of the half message, with one check more in its count,
 to the half queue, and sends request 39 to one producer of its group, each in turn. The producer
 answers with request 37 for the copy, or not at all. A half message that was checked
 `transactionCheckMax` times goes to TRANS_CHECK_MAX_TIME_TOPIC instead. A check counts whether or
@@ -220,7 +220,7 @@ class TransactionChecks:
         try:
             request = check_request(newest, copy)
         except ValueError:
-            return  # it says not where it belongs: no producer could help
+            return  # it does not name its topic: no producer could help
         channels[(copy.origin + copy.check_times) % len(channels)].send_nowait(request)
 
     def _put(self, message: PutMessage, instant: Instant) -> PutOutcome:

@@ -1,8 +1,8 @@
 """Request 37: a producer ends a transaction (EndTransactionProcessor.java).
 
-Java's broker looks at the record at the offset that the request names, and puts it into the topic
-that the record names: as often as it is asked, and wherever the offset points, into the body of
-another message too. Here the half message must be in the half queue, and its transaction open.
+Java's broker reads the record at the offset that the request names, and puts it into the topic that
+the record names. It does so for every such request, even if the offset points into the body of
+another message. Here the half message must be in the half queue, and its transaction open.
 
 Stock producers send the request oneway: they never see an answer. A producer that asks for one gets
 it when the outcome is as safe as a message would be.
@@ -45,7 +45,7 @@ class EndTransactionProcessor:
             raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._pipeline.slave_remark)
         outcome_wanted = request.ext_int("commitOrRollback")
         if outcome_wanted == _UNDECIDED:
-            # The producer does not know either; it is asked again.
+            # The producer does not know the outcome yet; it is asked again.
             return request.response(remark="the transaction stays open")
         if outcome_wanted not in (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK):
             raise system_error(f"commitOrRollback field wrong: {outcome_wanted}")

@@ -32,7 +32,7 @@ READ_MAX: Final = 10_000
 
 @attrs.define(eq=False)
 class OpenTransactionsProcessor:
-    """Tells what is open."""
+    """Lists open transactions."""
 
     _transactions: Transactions
     _queues: TransactionQueues

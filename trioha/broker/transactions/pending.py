@@ -3,7 +3,7 @@
 Theory of operation. A transaction is known by its *origin*, the queue offset of its half message.
 Each check appends a *copy* of the half message to the half queue, so the newest copy is what
 counts, and the open transactions are in the order of their newest copies. Their first copy is the
-*progress*: no record before it is needed any more, and whoever takes the store over reads the half
+*progress*: no record before it is needed any more, and a broker that becomes master reads the half
 queue from there.
 """
 
@@ -32,7 +32,7 @@ class HalfCopy(NamedTuple):
 
 
 class CheckAction(Enum):
-    """Step for a half message whose check is due."""
+    """Next step for a half message whose check is due."""
 
     WAIT = "wait"
     """Readers may not see it yet: it may vanish with this master."""
@@ -67,14 +67,14 @@ class PendingTransactions:
         return len(self._copies)
 
     def __iter__(self) -> Iterator[HalfCopy]:
-        """From the oldest copy on."""
+        """Return the open transactions, the oldest copy first."""
         return iter(self._copies.values())
 
     def get(self, origin: int) -> HalfCopy | None:
         return self._copies.get(origin)
 
     def add(self, copy: HalfCopy) -> HalfCopy | None:
-        """Take in the next record of the half queue; return the copy that it replaces."""
+        """Add the next record of the half queue; return the copy that it replaces."""
         assert copy.queue_offset >= self.end, (copy.queue_offset, self.end)
         self.end = copy.queue_offset + 1
         older = self._copies.pop(copy.origin, None)

@@ -1,4 +1,4 @@
-"""Commits how far the half queue and the op queue are done with: offsets of CID_RMQ_SYS_TRANS.
+"""Commits the progress in the half queue and the op queue, as offsets of CID_RMQ_SYS_TRANS.
 
 Progress rests on what was appended later: op messages, committed messages, and copies of half
 messages. A table of offsets that is ahead of them would lose a transaction, so progress is noted
@@ -41,7 +41,7 @@ class TransactionProgress:
         self.due_ms = self._noted = None
 
     def changed(self, wall_ms: int) -> None:
-        """Note that a record of the half queue is done with."""
+        """Note that a record of the half queue is not needed any more."""
         if self.due_ms is None:
             self.due_ms = wall_ms + INTERVAL_MS
 

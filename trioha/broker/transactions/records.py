@@ -65,7 +65,7 @@ _IMMUNITY_MARK: Final = property_mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
 def divert_half(message: PutMessage, properties: dict[str, str]) -> None:
     """Turn a producer's message into its half message.
 
-    What a copy says of itself is ours to say: a producer could name another transaction.
+    Only the broker sets the properties of a copy: a producer could name another transaction.
     """
     properties.pop(Property.TRAN_PREPARED_QUEUE_OFFSET, None)
     properties.pop(Property.TRANSACTION_CHECK_TIMES, None)
@@ -121,7 +121,7 @@ def copy_of_sent(
 def _first_check_ms(
     born_ms: int, immunity: str | None, transaction_time_out: int, reserved_ms: int
 ) -> int:
-    """`immunity` is what the producer asks for, in seconds."""
+    """`immunity` is the time before the first check that the producer asks for, in seconds."""
     immunity_s = _number(immunity, -1)
     immunity_ms = transaction_time_out if immunity_s < 0 else immunity_s * 1000
     return born_ms + min(immunity_ms, reserved_ms)
@@ -135,7 +135,7 @@ def origin_of(record: Record) -> int:
 
 
 def is_anonymous_copy(record: Record) -> bool:
-    """Return whether this is a copy by Java's broker, which does not say of what."""
+    """Return whether this is a copy by Java's broker, which does not name its half message."""
     properties = record.properties
     return (
         Property.TRANSACTION_CHECK_TIMES in properties
@@ -201,7 +201,7 @@ class FinishedOffsets(NamedTuple):
 
     offsets: tuple[int, ...]
     is_copied: bool
-    """A later copy carries the transaction on."""
+    """True if a later copy of the half message stays open."""
 
 
 def finished_offsets(record: Record) -> FinishedOffsets:
@@ -217,7 +217,7 @@ def finished_offsets(record: Record) -> FinishedOffsets:
 
 
 def check_request(record: Record, copy: HalfCopy) -> RemotingCommand:
-    """Return request 39 for a producer: what became of the transaction of this half message?
+    """Return request 39 for a producer: how did the transaction of this half message end?
 
     The offsets are those of `copy`; the body is the producer's message as it sent it.
     Errors: ValueError when the record does not say where it belongs.

@@ -119,7 +119,7 @@ class Transactions:
                 # Java's broker finishes a copy by the offset of the half message.
                 self._owed.append((record.queue_offset, False))
                 continue
-            # Its copies do not say of what: after a crash both the copy and what was copied are
+            # Its copies do not name their half message. After a crash both records may be
             # behind the progress.
             key = record.properties.get(UNIQ_KEY), producer_group(record), record.born_timestamp
             if is_anonymous_copy(record) and key in seen:
@@ -140,9 +140,9 @@ class Transactions:
     def _commits_at(
         self, record: Record, known: dict[tuple[str, int], frozenset[int]]
     ) -> frozenset[int]:
-        """Return offsets of half messages whose commits end the queue that this one is for.
+        """Return offsets of half messages whose commits are the last in the queue of this one.
 
-        A master may have got to the commit and not to the op message.
+        A master may have stored the commit and not the op message.
         """
         try:
             destination = destination_of(record)
@@ -169,7 +169,7 @@ class Transactions:
     # Half messages.
 
     def admit(self, wall_ms: int) -> None:
-        """Make ready for a half message.
+        """Prepare for a half message: check the limit, and create the topics of the two queues.
 
         Errors: CommandError when this broker holds too many transactions or topics.
         """

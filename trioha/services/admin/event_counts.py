@@ -27,6 +27,6 @@ class EventCounts:
         return self._counts[name]
 
     def all(self) -> dict[str, int]:
-        """Every event there is; one that is yet to happen counts 0, so that its first one shows."""
+        """Return the counts of all events; 0 for those yet to come, so that the first one shows."""
         with self._mutex:
             return dict.fromkeys(EVENTS, 0) | self._counts

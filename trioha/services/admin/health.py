@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from trioha.services.admin.http import OnGet, Page
 
 Check = tuple[str, str]
-"""A name and what is wrong, "" if nothing."""
+"""Name of the check and the fault, "" if there is none."""
 
 
 def alive(_accept: str) -> Page:

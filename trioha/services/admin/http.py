@@ -36,7 +36,7 @@ CONNECTIONS_SCARCE_MAX = 4
 """Limit while clients have taken nearly all descriptors."""
 REQUEST_BYTES_MAX = 16_384
 PATIENCE_S = 15.0
-"""For the next request to come whole, and for the peer to take an answer."""
+"""Limit for a request to arrive whole, and for the peer to read an answer."""
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -64,7 +64,7 @@ def open_admin_listener(
     events: EventSink,
     on_top: OnTop = nothing_on_top,
 ) -> Listener | None:
-    """Listen for HTTP as the configuration says; None when it says no, or the port is taken.
+    """Listen for HTTP; return None if the configuration forbids it, or the port is taken.
 
     No message depends on this port, so a node starts without it, and the journal says so.
     """
@@ -72,7 +72,7 @@ def open_admin_listener(
         return None
     port = config.admin_http_port
     if port < 0:
-        # Beside a port that was picked freely there is no telling what is free.
+        # If the remoting port was picked freely, no fixed port beside it is known to be free.
         port = remoting.port + _DISTANCE if config.listen_port else 0
     try:
         return open_listener(config.bind_address, port, on_top)

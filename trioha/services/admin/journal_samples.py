@@ -109,7 +109,7 @@ class JournalSamples:
             self._unavailable += unavailable
 
     def _tell_set_back(self) -> None:
-        """Tell of progress that moved backwards since the last sample: it comes again."""
+        """Report progress that moved backwards since the last sample: messages come again."""
         found, others = self._core.offsets.take_set_back()
         moves: dict[str, list[int]] = {}
         for (key, queue_id), move in found.items():
@@ -133,7 +133,7 @@ class JournalSamples:
                 break
 
     def _tell_lag(self, key: str, room: int) -> int | None:
-        """Tell of one group's progress; return how many offsets that took, None if not told."""
+        """Report one group's progress; return count of offsets written, None without a report."""
         topic, _, group = key.partition("@")
         consumer_offset = broker_offset = worst_lag = 0
         worst_queue = -1
@@ -166,7 +166,7 @@ class JournalSamples:
         return min(len(changed), room)
 
     def _keep(self, key: str, end: int, known: dict[int, int], told: dict[int, int]) -> None:
-        """Remember what was told of a group. What is forgotten is told again, whole."""
+        """Remember what was reported of a group. A forgotten group is reported whole again."""
         is_full = self._offsets_kept >= _OFFSETS_KEPT_MAX
         if is_full or len(self._lags_told) >= _TOLD_KEPT_MAX:
             self._lags_told.clear()

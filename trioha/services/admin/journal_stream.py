@@ -63,7 +63,7 @@ class JournalStream:
     def handle(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
-        """Answer now if there is something to tell, else later."""
+        """Answer now if there are events, else later."""
         if self._journal is None:
             raise system_error("this node keeps no journal")
         tail = self._journal.tail
@@ -76,7 +76,7 @@ class JournalStream:
             sequence = tail.sequence_of_last(last, names)
             count_max = max(last, count_max)
         if sequence > tail.next_sequence:
-            # The journal began anew since this follower asked last: so does the follower.
+            # The journal began anew since this follower asked last, so the follower begins anew.
             sequence = tail.first_sequence
         follower = _Follower(
             channel,
@@ -131,7 +131,7 @@ class JournalStream:
             count_max=follower.count_max,
             bytes_max=ANSWER_BYTES_MAX,
         )
-        if stretch is None:  # it was parked so long that what it waits for left the memory
+        if stretch is None:  # it was parked so long that its events have left the memory
             return self._read_later(follower)
         follower.sequence = stretch.next_sequence
         if not stretch.payloads:

@@ -1,9 +1,9 @@
 """Metrics for Prometheus, made from a node's tables when they are asked for.
 
 Nothing is counted for this page alone: a node without a scraper does no work for it. Names and
-labels are RocketMQ 5's where the meaning is the same, so that dashboards carry over; what it has
-not, replication above all, begins with ``trioha_``. Units are bytes and seconds, counters end in
-``_total``, and ages are given as points in time for PromQL to subtract.
+labels are RocketMQ 5's where the meaning is the same, so that dashboards carry over. Metrics that
+it lacks, replication above all, begin with ``trioha_``. Units are bytes and seconds, counters end
+in ``_total``, and ages are given as points in time for PromQL to subtract.
 
 prometheus_client is imported with the first scrape: it costs 60 ms.
 """
@@ -55,7 +55,7 @@ def build_info(families: Families) -> Metric:
 
 
 def insecure_family(families: Families, insecure: bool) -> Metric:
-    """Whether the node takes orders from other machines without proof."""
+    """Return whether the node obeys operators on other machines without proof."""
     return families.gauge(
         "trioha_node_insecure",
         "1 if other machines reach this node and it has no cluster secret.",

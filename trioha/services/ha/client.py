@@ -34,11 +34,11 @@ connect_link = partial(connect, read_bytes_max=LINK_READ_BYTES_MAX)
 
 class SlaveState(Enum):
     NO_MASTER = "NO_MASTER"
-    """No address yet, from configuration or registration."""
+    """The master's address is not known yet, from configuration or registration."""
     ASKING = "ASKING"
-    """The handshake, and what has to be cut."""
+    """The handshake is in progress, or the cut that it needs."""
     RESYNCING = "RESYNCING"
-    """Setting the log aside, to copy the master's anew."""
+    """The log is being set aside, to copy the master's anew."""
     CONNECTING = "CONNECTING"
     HANDSHAKE = "HANDSHAKE"
     """Connected; the master has not yet accepted us by a frame that fits."""
@@ -61,12 +61,12 @@ class SlaveStatistics:
     """Bytes that the newest frame announced and this node lacks; None without a master."""
     reconnects: int
     last_error: str
-    """Why the last link or attempt ended; stays until the next one does."""
+    """Reason why the last link or attempt ended; it stays until the next one ends."""
     last_error_age_s: float | None
     epoch: int = 0
     """Epoch of an extended link; 0 for a classic one and without a link."""
     needs_resync: bool = False
-    """An operator has to say how it goes on."""
+    """An operator has to decide how the slave goes on."""
     holds_more: bool = False
     """`trioha ha resync` is not the way: this log goes further than the master's."""
 
@@ -152,19 +152,19 @@ class HaClient:
             self._link.end_nowait("an operator wants the log copied anew")
 
     def holds_more(self) -> bool:
-        """Is this log the one to keep? What follows a master goes no further than it."""
+        """Is this log the one to keep? The log of a node that follows a master is never longer."""
         if self._handshake is None or (self._link is not None and self._link.heard):
             return False
         return self._handshake.holds_more()
 
     @property
     def catching_up(self) -> bool:
-        """Reads come back full: dispatching should leave the processor to replication."""
+        """True while reads come back full: dispatching leaves the processor to replication then."""
         return self._link is not None and self._link.catching_up
 
     @property
     def metadata_position(self) -> int:
-        """The master's, of what it has told beside its log; -1 while it does not tell."""
+        """Master's position of the last metadata taken; -1 while the master sends none."""
         return self._link.metadata_position if self._link is not None else -1
 
     def statistics(self) -> SlaveStatistics:
@@ -196,7 +196,7 @@ class HaClient:
                 nursery.cancel_scope.cancel()
 
     async def _follow(self, address: str) -> None:
-        """Link after link with one master, and the pauses between."""
+        """Connect to one master again and again, with pauses between."""
         interval_ms = self._config.ha_reconnect_interval
         turned_away = 0
         while True:
@@ -278,7 +278,7 @@ class HaClient:
         return link.refused or link.store_failed
 
     def _tell_failure(self, address: str, reason: str, *, refused: bool = False) -> None:
-        """An attempt failed before there was a link."""
+        """Note that an attempt failed before there was a link."""
         if reason != self._last_error:  # a master may be away for hours: one line is enough
             self._events.event(
                 "ha_refused" if refused else "ha_disconnected", peer=address, reason=reason

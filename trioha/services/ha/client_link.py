@@ -65,17 +65,17 @@ class HaClientLink:
         term: Term | None = None,
         home_id: int = 0,
     ) -> None:
-        """`term`: what was shaken hands on, for an extended link."""
+        """`term`: the term of the handshake, for an extended link."""
         config, store = context.config, context.store
         self.peer = transport.peer
         self.reason = ""
         """Why the link ended; "" while it lives, and when this node itself ends it."""
         self.refused = False
-        """The logs do not fit, a proof is missing, or the master hung up without accepting us."""
+        """The logs differ, a proof is missing, or the master hung up before it accepted us."""
         self.store_failed = False
-        """Our own log took no more."""
+        """True if our own log rejected the bytes."""
         self.catching_up = False
-        """Reads come back full."""
+        """True while reads come back full."""
         self.last_read_ms: int | None = None
         self._transport = transport
         self._store = store
@@ -117,7 +117,7 @@ class HaClientLink:
 
     @property
     def metadata_position(self) -> int:
-        """The master's, of the last metadata taken; -1 until its snapshot has come."""
+        """Master's position of the last metadata taken; -1 until its snapshot has come."""
         return self._connection.metadata_position
 
     async def serve(self) -> None:
@@ -157,7 +157,7 @@ class HaClientLink:
             self.refused = True
             reason = str(error)
         except StoreError as error:
-            # No ack any more: the master's view has to lose us rather than wait for us (fault C8).
+            # No ack any more: the master has to lose this slave rather than wait for it (fault C8).
             self.store_failed = True
             reason = f"our own log takes no more: {error}"
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -199,7 +199,7 @@ class HaClientLink:
         return f"{reason}, {left} bytes before the end of a frame" if left else reason
 
     def _take_events(self) -> None:
-        """Append what has come; tell the dispatcher even if the disk ends it half-way."""
+        """Append what has come; tell the dispatcher even if a full disk stops it half-way."""
         append_log, next_event = self._store.append_log, self._connection.next_event
         appended = False
         try:

@@ -1,9 +1,9 @@
 """The service that clients get from a node in its role: puts, and the modes of the gate.
 
-While a planned switch is in progress changes are parked. They are answered here if the switch is
-given up, forwarded to the new master if it is not, and rejected with a code that sends clients back
-to the route if no node says that it is master (`trioha.broker.request_gate`). For a while a demoted
-node goes on forwarding: clients still have the old route.
+While a planned switch is in progress, changes are parked. This node answers them if the switch is
+given up, and forwards them to the new master if it succeeds. If no node says that it is master, it
+rejects them with a code that makes clients ask for the route (`trioha.broker.request_gate`). For a
+while a demoted node goes on forwarding: clients still have the old route.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trioha.store.accept_loss import forget_loss
 
 
 class ClientService:
-    """Changes over in one scheduler pass. `next_deadline_ms` says when to call `on_time`."""
+    """Changes the service in one scheduler pass. `next_deadline_ms` says when to call `on_time`."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ClientService:
         readers: ReaderControl,
         on_deadline: Callable[[], None],
     ) -> None:
-        """`on_deadline` is called when `next_deadline_ms` may be another one."""
+        """`on_deadline` is called when `next_deadline_ms` may have changed."""
         self._node = node
         self._mastership = mastership
         self._replicas = replicas
@@ -83,7 +83,7 @@ class ClientService:
         node.schedule_message.check()
 
     def reject(self, reason: str) -> None:
-        """Reject parked requests, and park nothing more."""
+        """Reject the parked requests, and park no more."""
         with self._node.outboxes.batch():
             self._node.gate.reject(SERVING, reason)
 

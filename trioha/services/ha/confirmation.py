@@ -30,7 +30,7 @@ class Confirmation:
         flush: CommitlogFlush,
         tell_role: Callable[[], None],
     ) -> None:
-        """`tell_role` reports to the journal what a node is that came back as a slave."""
+        """`tell_role` reports to the journal the role of a node that came back as a slave."""
         self._config = config
         self._roles = roles
         self._mastership = roles.mastership
@@ -43,7 +43,7 @@ class Confirmation:
         """Run as long as the node.
 
         It has started when the doubt that the node started with is settled, or after
-        `haRestartPatience`: so a node is ready as what it is, if that can be found out soon.
+        `haRestartPatience`: so a node knows its role when it is ready, unless that takes longer.
         """
         roles = self._roles
         await self._settle_doubt(task_status)
@@ -95,7 +95,7 @@ class Confirmation:
             self._roles.begin_anew(term)
 
     async def _hear_members(self, wants: Term | None = None) -> dict[int, HelloAnswer | None]:
-        """Ask every member; None for one that is silent, or that is another node by now."""
+        """Ask every member; None for one that is silent, or whose address is another node's now."""
         answers: dict[int, HelloAnswer | None] = {}
 
         async def ask(home_id: int, address: str) -> None:

@@ -1,8 +1,8 @@
-"""A slave's part of the extended handshake: ask, compare, keep what has to go, cut, take over.
+"""A slave's part of the extended handshake: ask, compare, save the bytes to cut, cut, take over.
 
-The steps, each durable before the next: hear of the master's epoch; keep the bytes beyond the
-common offset as a folder under ``cut``; cut the log there; take over the master's history. Only
-then the slave connects. After a crash between two steps the node is not master, and begins with
+The steps, each durable before the next: note the master's epoch; save the bytes beyond the common
+offset in a folder under ``cut``; cut the log there; take over the master's history. Only then the
+slave connects. After a crash between two steps the node is not master, and begins with
 the first step again.
 """
 
@@ -109,7 +109,7 @@ class Handshake:
         """End of the master's log when this node, which may have lost bytes, first met it; None
         once this node's log has come so far."""
         self.master_log: LogExtent | None = None
-        """The log of the master that answered last, as it was then."""
+        """Extent and history of the log of the master that answered last."""
         self.needs_resync = ""
         """Reason why an operator has to decide, as of the last attempt; "" for none."""
 
@@ -168,7 +168,7 @@ class Handshake:
             )
 
     async def _talk(self, address: str) -> tuple[HelloAnswer, int] | None:
-        """The master's answer and the common offset; None if it does not know the question."""
+        """Return the master's answer and the common offset; None if it knows no such request."""
         with trio.move_on_after(PATIENCE_S):
             try:
                 transport = await self._connect_to(*parse_address(address))
@@ -205,7 +205,7 @@ class Handshake:
     ) -> HelloAnswer | None:
         """Ask another node of the set about itself; None if it does not answer.
 
-        It hears of our epoch by being asked: a master of an older one is deposed by that.
+        The hello tells it our epoch, which deposes a master of an older one.
         `ha_address` announces this node as the master; `wants` is a term that the other is asked to
         promise.
         """
@@ -233,7 +233,7 @@ class Handshake:
         return Hello.of(self._config.broker_name, self._address, self._mastership, self._store)
 
     async def _ask(self, client: RemotingClient, hello: Hello) -> HelloAnswer | None:
-        """One question, with a proof if the master wants one."""
+        """Send one hello, with a proof if the master asks for it; return the answer."""
         hello = attrs.evolve(hello, nonce=random_source().randbytes(NONCE_BYTES))
         body = hello.encode()
         fields: dict[str, ExtValue] = {}
@@ -262,7 +262,7 @@ class Handshake:
             )
         data = response.body_bytes()
         if self._keyring and not response.ext_str(PROOF_FIELD, ""):
-            # The node has no secret yet, or is a stranger. Its word causes no cut.
+            # The node has no secret yet, or is a stranger: its answer must not cause a cut.
             return None
         if self._keyring and not self._is_from_master(response, hello.nonce, data):
             raise RemoteProtocolError(
@@ -325,7 +325,7 @@ class Handshake:
             self.on_appended()
 
     def on_appended(self) -> None:
-        """Our log has grown."""
+        """Note that our log has grown."""
         if self.whole_at is not None and self._store.max_phy_offset >= self.whole_at:
             self.whole_at = None
             self._mastership.note_whole()

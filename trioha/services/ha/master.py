@@ -3,8 +3,8 @@
 Nothing here waits for acks: `Replicas` counts them, and the broker, called by `on_report`, answers
 waiting sends in the scheduler pass that read them. It calls `on_log_grown` once per batch of
 appends. So a replicated put needs no task switch on the master between its append, its transfer,
-its ack and its answer. Whether a put may still hope for its slave is asked again, by
-`on_slave_lost`, whenever a link has ended or stalled.
+its ack and its answer. Whenever a link has ended or stalled, `on_slave_lost` checks again whether a
+slave can still confirm a put.
 
 While no put waits for a slave, as in ASYNC_MASTER, each push would still wake a slave up, and its
 report would wake this node: at small batches that costs more than the puts. So the bytes of two
@@ -57,7 +57,7 @@ def _nobody_waits() -> None:
 
 
 def open_replicas(config: BrokerConfig, events: EventSink) -> Replicas:
-    """The registry that a master with these settings keeps."""
+    """Return the table of slaves for a master with these settings."""
     return Replicas(
         events,
         fallbehind_max=config.ha_slave_fallbehind_max,
@@ -130,7 +130,7 @@ class HaMaster:
                 nursery.start_soon(self.serve_slave, transport, name=f"ha.conn[{transport.peer}]")
 
     def on_log_grown(self, *, urgent: bool) -> None:
-        """The log has grown. Once per batch of appends. HOT.
+        """Note that the log has grown; called once per batch of appends. HOT.
 
         `urgent` when a put waits for a slave: then all of it leaves at once.
         """
@@ -142,7 +142,7 @@ class HaMaster:
             self._grown.set()
 
     def send_metadata_nowait(self, position: int, body: bytes, *, urgent: bool) -> None:
-        """Tell every extended slave what has changed outside the log, behind the log so far.
+        """Send a change of metadata to every extended slave, behind the log so far.
 
         `urgent` when an answer waits for a slave: then the body leaves at once.
         """
@@ -170,7 +170,7 @@ class HaMaster:
             self._push()
 
     def _push(self) -> None:
-        """Ship the log to every slave that had all before."""
+        """Send the log to every slave that was up to date before."""
         now_ms = self._clock.now_ms()
         self._pushed_offset = self._store.max_phy_offset
         for link in self._slaves:
@@ -181,9 +181,9 @@ class HaMaster:
         return self.replicas.statistics(self._store.max_phy_offset, self._clock.now_ms())
 
     async def wait_transferred(self, metadata_position: int = -1) -> None:
-        """Wait until every slave that is in sync holds all of the log: before a planned stop.
+        """Wait until every slave in sync holds the whole log, before a planned stop.
 
-        And the metadata up to that position, if it is told any.
+        A slave that gets metadata must hold it too, up to that position.
         """
         while any(
             row.in_sync and (row.gap_bytes or -1 < row.metadata_ack_position < metadata_position)
@@ -194,7 +194,7 @@ class HaMaster:
             await self._moved.wait()
 
     async def serve_slave(self, transport: Transport) -> None:
-        """Serve one peer until its link ends. What it does wrong ends nothing else."""
+        """Serve one peer until its link ends. A fault of the peer ends its link alone."""
         try:
             admission = self._access.admission(transport.peer)
             if admission is Admission.REFUSED:
@@ -273,8 +273,8 @@ class HaMaster:
     def _doubt(self, offset: int) -> str:
         """Return the reason to doubt a slave's log that ends at `offset`; "" for none.
 
-        The classic protocol tells nothing of a log but its end. Where that lies within one of our
-        records, a link broke there that we do not remember, or the bytes before it are others.
+        The classic protocol tells only the end of a log. If that lies within one of our records,
+        either an earlier link broke there, or the bytes before it differ from ours.
         """
         store = self._store
         if not store.min_phy_offset < offset < store.max_phy_offset:

@@ -3,13 +3,13 @@
 A link whose slave has all there is sits *idle*: its write task sleeps until the next heartbeat, and
 `push_nowait` sends what was just appended from within the appender's own scheduler pass. Only what
 the kernel does not take at once, and a backlog, go through the write task. The two never write at a
-time: `push_nowait` does nothing unless the link is idle, and every await of the write task, but for
-its sleep, happens while it is not.
+time: `push_nowait` does nothing unless the link is idle, and the link is not idle during any await
+of the write task but its sleep.
 
-Metadata of an extended link goes between the same bytes of log as it came between: each piece waits
-for the log up to where that ended when the piece was handed in. A link begins with a snapshot. If
-more waits than `METADATA_WAITING_BYTES_MAX`, its slave being far behind, all of it is dropped for
-another snapshot once the slave is level.
+On an extended link each piece of metadata keeps its place in the log: it waits until the link has
+sent the log up to where that ended when the piece was handed in. A link begins with a snapshot. If
+more than `METADATA_WAITING_BYTES_MAX` waits, since the slave is far behind, the link drops all of
+it and sends another snapshot once the slave is up to date.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class LinkOwner:
     clock: Clock
     housekeeping_s: float
     on_report: Callable[[HaMasterLink, bool, int], None]
-    """Called synchronously after the reports of one read: the link, is it its first, the time."""
+    """Called synchronously after the reports of one read: link, is it the first report, time."""
     metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None
-    """Everything that metadata frames told so far, as one: its position and its bytes."""
+    """All metadata so far in one frame: its position and its bytes."""
 
 
 class HaMasterLink:
@@ -101,7 +101,7 @@ class HaMasterLink:
 
     @property
     def reported(self) -> bool:
-        """Has the slave said where it stands?"""
+        """Has the slave reported the end of its log?"""
         return self._reported.is_set()
 
     async def serve(self, opening: bytes) -> None:
@@ -135,7 +135,7 @@ class HaMasterLink:
                 self._idle = False
                 self._wake.set()
         except (trio.BrokenResourceError, OffsetOutOfRange):
-            # The write task, when it tries again, meets the same and says so.
+            # The write task meets the same error when it tries again, and reports it.
             self._idle = False
             self._wake.set()
 
@@ -178,7 +178,7 @@ class HaMasterLink:
         return end < self._owner.store.max_phy_offset or bool(self._metadata)
 
     def _due_metadata(self, now_ms: int) -> list[Buffer]:
-        """Frames of all that waits for no more log than has been sent."""
+        """Return the frames of all metadata whose place in the log has been sent."""
         buffers: list[Buffer] = []
         metadata, offset = self._metadata, self._connection.next_transfer_offset
         while metadata and metadata[0].log_end <= offset:
@@ -188,7 +188,7 @@ class HaMasterLink:
         return buffers
 
     def _take_snapshot(self) -> bool:
-        """All that the slave may lack, to be sent next."""
+        """Queue a snapshot of all metadata that the slave may lack, to be sent next."""
         assert self._owner.metadata_snapshot is not None, "metadata without a snapshot"
         self._snapshot_due = False
         position, body = self._owner.metadata_snapshot()

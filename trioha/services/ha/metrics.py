@@ -18,7 +18,7 @@ _FAILOVER_BOUNDS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 def replication_families(node: ToldNode, families: Families) -> Iterator[Metric]:
-    """All of it, as the node's role has it."""
+    """Return the families for the node's present role."""
     yield from _failover_families(node, families)
     yield from _counted_families(node, families)
     if node.ha_master is not None:

@@ -1,4 +1,4 @@
-"""A node's mastership: from the file `epochs` in its store, and what the node is by it."""
+"""A node's mastership, read from the file `epochs` in its store, and the role that follows."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _boot() -> bytes:
 
 
 def config_of_role(config: BrokerConfig, mastership: Mastership) -> BrokerConfig:
-    """The configuration with the role and the brokerId that the node has by its history."""
+    """Return the configuration with the role and the brokerId that the node has by its history."""
     role = config.broker_role
     if mastership.standing is not Standing.MASTER:
         role = BrokerRole.SLAVE

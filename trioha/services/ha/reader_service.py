@@ -18,7 +18,7 @@ from trioha.store.lookup import UNBOUNDED
 from trioha.wire.remoting_command import RemotingCommand
 
 PATIENCE_MS = 2_500
-"""A stock client waits 3 s for an answer; before that it is told that there is none."""
+"""A stock client waits 3 s for an answer; this node rejects its question before that."""
 
 
 class ReaderService:
@@ -31,7 +31,7 @@ class ReaderService:
         replicas: Replicas,
         on_deadline: Callable[[], None],
     ) -> None:
-        """`on_deadline` is called when `next_deadline_ms` may be another one."""
+        """`on_deadline` is called when `next_deadline_ms` may have changed."""
         self._node = node
         self._replicas = replicas
         self._on_deadline = on_deadline
@@ -50,7 +50,7 @@ class ReaderService:
 
     @property
     def has_questions(self) -> bool:
-        """Does somebody wait for a slave's proof? Then it is asked at once."""
+        """Does an answer wait for a slave's proof? Then the slave is asked at once."""
         return self._reads.waiting_count > 0
 
     @property
@@ -67,11 +67,11 @@ class ReaderService:
         self._reads.expire(instant.now_ms)
 
     def limit(self) -> None:
-        """Show readers what they may see by now."""
+        """Set the limit of readers to what they may see now."""
         node = self._node
         limit = self._limit.offset(self._replicas.push2slave_max_offset)
         self._visibility.set_limit(UNBOUNDED if limit is None else limit)
-        # A node that may have been replaced sends no reader back to what it knows itself.
+        # A node that may have been replaced corrects no reader's offset by its own log.
         node.core.must_confirm(limit is not None)
         if node.core.schedule_changed:
             node.core.schedule_changed = False

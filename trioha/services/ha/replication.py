@@ -253,7 +253,7 @@ class SetReplication:
         """Cut off what a master has sent where it is no record, and ask for it again.
 
         A master that knows the secret may send anything, and must not end its slaves. All that is
-        cut off lies in its log: ours agreed with that before it grew.
+        cut off lies in the master's log: ours agreed with that before it grew.
         Errors: `error` on a node that follows nobody; StoreError when the log cannot be cut.
         """
         if self.ha_client is None:
@@ -273,7 +273,7 @@ class SetReplication:
         return self.ha_client is not None and self.ha_client.catching_up
 
     def on_dispatched(self) -> None:
-        """Nothing to do: what this node stores is shown as `reader_service` allows."""
+        """Do nothing: `reader_service` shows readers what this node stores."""
 
     def confirm_master(self, then: Callable[[bool], None]) -> None:
         self.reader_service.confirm_master(then)
@@ -282,18 +282,18 @@ class SetReplication:
         self.store.check_disk(wall_ms)
 
     def channel_closed(self, channel: Channel) -> None:
-        """Nothing to do: links to slaves have connections of their own."""
+        """Do nothing: links to slaves have connections of their own."""
 
     def topic_missed(self) -> None:
         if self.links.synchronizer is not None:
             self.links.synchronizer.hurry_nowait()
 
     def _on_cut(self, cut: Cut) -> None:
-        """Take back what this node knew of the log behind a cut."""
+        """Forget what this node knew of the log behind a cut."""
         self.node.seen_to(self.store.max_phy_offset)
         self.reader_service.on_cut()
         note = cut.note
-        # A whole log that was set aside is copied anew, and says nothing of how far groups are.
+        # A log that was set aside whole is copied anew: its cut sets no group back.
         for queue in [] if note.get("whole") else note["queues"]:
             self.core.log_cut(queue["topic"], queue["queue_id"], queue["first_queue_offset"])
         if since_wall_ms := cut.note.get("first_store_timestamp"):

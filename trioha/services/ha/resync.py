@@ -1,8 +1,8 @@
 """HA_RESYNC (30011): a slave is told to give up its log and to copy its master's anew.
 
-The request is a msgpack map ``broker_name``, ``dry_run``, ``force``; the answer says what would
-go, or goes: ``min_phy_offset``, ``max_phy_offset``, ``reason`` if the slave itself wants it, and
-whether its log ``holds_more`` than the master's. Such a log is set aside by force only. The work
+The request is a msgpack map ``broker_name``, ``dry_run``, ``force``. The answer describes the log
+to give up: ``min_phy_offset``, ``max_phy_offset``, the slave's own ``reason`` if it has one, and
+whether the log ``holds_more`` than the master's. Such a log is set aside by force only. The work
 begins when the link to the master has ended; the status tells how far it is.
 """
 

@@ -1,8 +1,8 @@
 """Carries out the effects of a real node's role machine (`trioha.ha.role_machine`).
 
-What a role means for clients is a matter of a few values, changed in one scheduler pass
-(`services.ha.client_service`). The rest (links, tables from the master) is a nursery
-(`services.ha.role`), which ends and begins anew; a promotion prepares its term between the two
+For clients a change of role sets a few values, in one scheduler pass
+(`services.ha.client_service`). Links and the copying of tables run in a nursery
+(`services.ha.role`), which ends and begins anew. A promotion prepares its term between the two
 nurseries (`services.ha.term_preparation`).
 """
 
@@ -102,7 +102,7 @@ class RoleControl(RoleMachine):
             case effects.StopWrites(reason):
                 self._links.end_to_slaves(reason)
                 self._clients.stop_writes()
-                # The next master that a name server names is news to this node.
+                # The next master that a name server names counts as a new one.
                 node.registration.forget_master()
             case effects.ParkWrites():
                 self._clients.park()

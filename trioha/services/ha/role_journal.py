@@ -16,7 +16,7 @@ JournalEffect = (
 
 
 def tell_role(node: RoleNode, events: EventSink) -> None:
-    """Report the role; `events` is not the node's own where it is not to count as a change."""
+    """Report the role. A caller that reports no change passes other `events` than the node's."""
     events.event(
         "role",
         role=node.role.value,

@@ -36,12 +36,12 @@ class RoleLinks:
         self.master = self.client = self.synchronizer = None
 
     def end_to_slaves(self, reason: str) -> None:
-        """Take no acknowledgement from here on."""
+        """Count no acknowledgement from this pass on."""
         if self.master is not None:
             self.master.end_nowait(f"not master any more: {reason}")
             self.master = None
 
-    # A slave's link; nothing happens where there is none.
+    # A slave's link; without a link these calls do nothing.
 
     def hurry(self) -> None:
         if self.client is not None:

@@ -50,7 +50,7 @@ class SlaveTables(Protocol):
 
 
 class SlaveSynchronizer:
-    """The four requests, and what has been said about each."""
+    """The four requests, and the last report to the journal about each."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class SlaveSynchronizer:
         self._streams = streams
         self._connect_to = connect_to
         self._sign = sign
-        # The last body's hash or the last failure of each table: only news is told.
+        # Hash of the last body, or the last failure, of each table: only changes are reported.
         self._told: dict[str, int | str] = {}
         self._wake = trio.Event()
 
     def hurry_nowait(self) -> None:
-        """Do not wait for the interval: the log holds what the tables do not know."""
+        """Ask without waiting for the interval: the log holds topics that the tables lack."""
         self._wake.set()
 
     async def run(self, master_address: MasterAddress) -> None:

@@ -29,7 +29,7 @@ from trioha.store.message_store import FileMessageStore
 
 
 class SetNode(Protocol):
-    """A member of a set, to be read."""
+    """The state of a member of a set, read only."""
 
     store: FileMessageStore
     core: BrokerCore
@@ -73,7 +73,7 @@ class ToldNode(SetNode, Protocol):
 
 
 class LinkedNode(SetNode, Protocol):
-    """A member whose links are those of its role."""
+    """A member, as the links of its role use it."""
 
     master_address: MasterAddress
     registration: NamesrvRegistration

@@ -16,8 +16,8 @@ from trioha.services.loop.clock import Clock, wake_time_s
 class Alarm:
     """Calls `on_time` when `next_deadline_ms` has come.
 
-    `check` is for the end of a batch: it costs a comparison unless a deadline has come nearer. One
-    that went away is found out when it would have rung; that is cheaper than moving it each time.
+    `check` is for the end of a batch: it costs a comparison unless a deadline has come nearer. An
+    alarm for a deadline that is gone rings for nothing: that is cheaper than moving it each time.
     """
 
     _clock: Clock

@@ -11,7 +11,7 @@ from trioha.remoting.channel import Instant
 
 
 class Clock:
-    """Both times of a node. `wall` gives seconds since 1970; it may be set back, we never are."""
+    """Both times of a node. `wall` gives seconds since 1970; if it is set back, `Clock` is not."""
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
@@ -38,7 +38,7 @@ class Clock:
 
 
 def wake_time_s(deadline_ms: int) -> float:
-    """The Trio time at which `Clock.now_ms()` has reached the deadline."""
+    """Return the Trio time at which `Clock.now_ms()` has reached the deadline."""
     # An alarm is never early: half a millisecond keeps int(now * 1000) from falling short.
     return deadline_ms / 1000 + 0.0005
 

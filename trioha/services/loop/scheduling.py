@@ -1,7 +1,7 @@
 """Notices that this process had work to do and no processor to do it on.
 
-A neighbour that takes the processors, a throttled cgroup and a hypervisor that runs somebody else
-look like everything else from outside: late acks, slow sends, an election. Linux counts how long a
+A neighbour that takes the processors, a throttled cgroup and a hypervisor that runs another machine
+look like other faults from outside: late acks, slow sends, an election. Linux counts how long a
 thread was ready to run and did not (`/proc/thread-self/schedstat`), and for how long a hypervisor
 kept the machine waiting (steal, `/proc/stat`). A look once a second costs some 30 µs. Elsewhere
 than on Linux only a wake-up that came late is seen.

@@ -15,6 +15,6 @@ class Signal:
         self._event.set()
 
     async def wait(self) -> None:
-        """Wait until `set` is called, and take that back."""
+        """Wait until `set` is called, and reset the signal."""
         await self._event.wait()
         self._event = trio.Event()

@@ -34,7 +34,7 @@ _SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 _STAMP = struct.Struct("qq")
 _STAMP_SPACE = socket.CMSG_SPACE(_STAMP.size)
 _STAMP_STEP_S = 0.02
-"""Asking for the stamp makes a read 1.6 us dearer."""
+"""To ask for the stamp costs a read 1.6 us."""
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -45,9 +45,9 @@ class Transport(Protocol):
 
     @property
     def waited_ms(self) -> int:
-        """How long the bytes of the last read lay in the kernel, at least; 0 where nothing tells.
+        """Least time that the bytes of the last read lay in the kernel; 0 if that is unknown.
 
-        As long as reads are in time the kernel is asked every `_STAMP_STEP_S` only.
+        While reads are in time, the kernel is asked every `_STAMP_STEP_S` only.
         """
 
     async def receive_some(self) -> bytes:
@@ -71,7 +71,7 @@ class Transport(Protocol):
         """Close at once; a pending receive or send ends with ClosedResourceError."""
 
     def peer_has_gone(self) -> bool:
-        """Is the end of what the peer sends known already, behind what was just read?"""
+        """Has the peer finished sending, so that nothing follows the bytes just read?"""
 
     def abort(self) -> None:
         """Close, and drop what the kernel has not delivered. After `close` it would go on trying,

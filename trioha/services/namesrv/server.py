@@ -172,7 +172,7 @@ class _KvKeeper:
                 await self._save()
 
     async def save_rest(self) -> None:
-        """The last write, should a change have come too late for its own, or failed."""
+        """Write once more, if the last change came too late for its write, or that failed."""
         if not self._processor.is_on_disk:
             await self._save()
 

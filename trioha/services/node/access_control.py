@@ -44,7 +44,7 @@ class AccessControl:
 
     @property
     def has_files(self) -> bool:
-        """There are files that `run` has to look at."""
+        """True if there are files of accounts, which `run` has to look at."""
         return self._files is not None
 
     async def run(self) -> None:
@@ -83,7 +83,7 @@ class PlainAccounts(AccessControl):
 
 
 class UsersAndPolicies(AccessControl):
-    """The same with the users and policies of RocketMQ 5."""
+    """The users and policies of RocketMQ 5."""
 
     def __init__(
         self, config: BrokerConfig, topic_at: TopicAt, events: EventSink, on_text: OnText

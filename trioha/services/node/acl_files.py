@@ -55,7 +55,7 @@ R = TypeVar("R", bound=HasAccounts)
 
 @attrs.frozen
 class _Read(Generic[F]):
-    """A file as it was last looked at."""
+    """A file, as it was when this node last looked at it."""
 
     stamp: tuple[int, int, int]
     """Time of change in ns, size in bytes and inode: another stamp, another text."""
@@ -189,7 +189,7 @@ class RuleFiles(Generic[F, R]):
                 stamp, reason = (0, 0, 0), f"{path}: {error}; correct that"
             except ConfigError as error:
                 reason = str(error)
-            # The stamp of a broken text is kept: the next look says nothing of the same text.
+            # The stamp of a broken text is kept: the next look does not report the same text again.
             found[path] = (
                 _Read(stamp, "", None) if before is None else attrs.evolve(before, stamp=stamp)
             )

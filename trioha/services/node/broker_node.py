@@ -1,7 +1,7 @@
 """The state that the tasks of one broker share, and the calls between these tasks.
 
-How an appended byte reaches other nodes, and what decides the node's role, is the matter of its
-replication (`services.node.replication`), which the node is given.
+The node's replication (`services.node.replication`), which it is given, sends appended bytes to
+other nodes and decides the node's role.
 
 The hooks here are plain calls within one scheduler pass. `after_batch` runs when the requests of
 one read were handled: first the log goes to the other nodes if a put waits for one, then parked
@@ -213,7 +213,7 @@ class BrokerNode:
         return self.config.broker_role
 
     def take_config(self, config: BrokerConfig) -> None:
-        """Be what this configuration says, for clients and name servers."""
+        """Take the role of this configuration towards clients and name servers."""
         self.config = config
 
     @property
@@ -320,7 +320,7 @@ class BrokerNode:
         self.persist.check()
 
     def seen_to(self, end_offset: int) -> None:
-        """Note that the log ends here, and that this is no news for other nodes."""
+        """Note that the log ends here; other nodes need not be told."""
         self._seen_end = end_offset
 
     def _were_read(self) -> None:
@@ -334,7 +334,7 @@ class BrokerNode:
         self.records_readable()
 
     def records_readable(self) -> None:
-        """Answer those who wait for records that readers see from now on."""
+        """Answer the requests that wait for records which readers see from now on."""
         core = self.core
         if core.unknown_topic_seen:
             core.unknown_topic_seen = False
@@ -391,7 +391,7 @@ class BrokerNode:
         self.gate.stop("the broker is shutting down")
 
     async def close(self) -> None:
-        """Bring everything to disk and let go of the store. Blocks in a thread.
+        """Bring everything to disk and close the store. Blocks in a thread.
 
         Errors: StoreError when the disk does not take it.
         """

@@ -1,6 +1,6 @@
 """The one thread that reads from disk: for pulls that wait, and for deliveries that are due soon.
 
-A task is there while pulls wait: most brokers are never asked for old messages. While one batch
+A task exists only while pulls wait: most brokers are never asked for old messages. While one batch
 is read more pulls come, and the next batch takes them all: a slow disk makes batches larger, not
 the loop slower. `broker.cold_reads` decides what is read and when.
 """
@@ -51,7 +51,7 @@ class ColdReading:
             self._nursery.start_soon(self._read, name="cold_reads")
 
     def read_soon(self, blocks: list[DiskBlock]) -> None:
-        """Read what will be asked for soon, and tell nobody."""
+        """Read messages that are due soon into the page cache."""
         if blocks and self._nursery is not None:
             self._nursery.start_soon(self._bring, blocks, name="read_ahead")
 

@@ -30,7 +30,7 @@ _POSITION = b',"metadataPosition":%d}'
 
 
 class PersistedTable(Protocol):
-    """Anything that is kept in one file of config/: its text is an object with a key or more."""
+    """A table that is kept in one file of config/, as a JSON object with at least one key."""
 
     dirty: bool
 
@@ -46,7 +46,7 @@ class TableFile:
     table: PersistedTable
     delay_s: float
     saved_position: int = 0
-    """The file holds everything up to it."""
+    """Position up to which the file holds all changes."""
     saving: bool = False
 
     @property
@@ -55,7 +55,7 @@ class TableFile:
 
 
 def position_of(data: bytes) -> int | None:
-    """Up to where a table's file holds everything; None if another broker wrote it."""
+    """Return the position up to which the file is complete; None if another broker wrote it."""
     found = _position_at_end(data)
     return None if found is None else int(found[1])
 
@@ -63,7 +63,7 @@ def position_of(data: bytes) -> int | None:
 class ConfigPersist:
     """One task per table file; `save_all` at the end of the node.
 
-    `position` tells what the tables in memory have come to; `forget` is told what is saved.
+    `position` returns the position of the tables in memory; `forget` gets the one that is saved.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class ConfigPersist:
             file.saving = False
 
     def _forget_saved(self) -> None:
-        """Changes that every table's file holds need not be kept."""
+        """Delete changes that every table's file holds."""
         needed = [file.saved_position for file in self._files if not file.is_saved]
         try:
             self._forget(min(needed, default=self._position()))

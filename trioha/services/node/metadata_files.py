@@ -49,7 +49,7 @@ class MetadataFiles:
         on_synced: Callable[[int], None],
         others: Mapping[str, PersistedTable],
     ) -> None:
-        """`others`: what else is kept here, by file name, and travels nowhere."""
+        """`others`: tables that are kept here and never sent to another node, by file name."""
         directory = Path(os.path.expanduser(config.store_path_root_dir)) / "config"
         self._files = {
             table: TableFile(directory / table.value, owner, delay_s)
@@ -82,7 +82,7 @@ class MetadataFiles:
         Errors: StoreError when something is there and cannot be read; it names the cure.
         """
         core, metadata = self._core, self._core.metadata
-        # Offsets that a slave took in are read by a slave's rule, whatever this node is now.
+        # Offsets that this node took in as a slave are read by a slave's rule, whatever it is now.
         core.offsets.become_slave()
         saved = {table: self._load_table(file) for table, file in self._files.items()}
         for file in self._others:
@@ -120,7 +120,7 @@ class MetadataFiles:
             self._events.event("task_failed", task=f"save {CHECKPOINT_NAME}", error=str(error))
 
     def grown_nowait(self, *, urgent: bool) -> None:
-        """The log of changes has grown; `urgent` when an answer waits for the disk."""
+        """Note that the log of changes has grown; `urgent` when an answer waits for the disk."""
         self._grown.set()
         if urgent:
             self._urgent.set()
@@ -138,7 +138,7 @@ class MetadataFiles:
             self._on_synced(await run_blocking(self.wal.sync, limiter=self._thread))
 
     def _load_table(self, file: TableFile) -> int | None:
-        """The position up to which the file holds everything; None if another broker wrote it."""
+        """Return the position up to which the file is complete; None if another broker wrote it."""
         data = config_files.load(file.path)
         if data is None:
             return 0
@@ -149,7 +149,7 @@ class MetadataFiles:
                 f"{file.path}: {error}; restore it from a slave or move it away"
             ) from error
         position = position_of(data)
-        # Nothing of ours may be newer than a file without a position, so it must get one at once.
+        # A file without a position counts as newer than every change of ours: it gets one at once.
         file.table.dirty = position is None
         file.saved_position = position or 0
         return position

@@ -77,11 +77,11 @@ class BrokerIdentity:
     """Epoch of a master's claim; 0 for a broker without epochs."""
     epoch_nonce: str = ""
     in_doubt: bool = False
-    """The master came back and does not know whether its epoch is still the newest."""
+    """True for a master that came back and does not know whether its epoch is the newest."""
 
     @classmethod
     def of(cls, config: BrokerConfig, mastership: Mastership | None = None) -> BrokerIdentity:
-        """From a configuration that names real addresses and ports."""
+        """Return the identity by a configuration that names real addresses and ports."""
         ip2 = config.broker_ip2 or config.broker_ip1
         identity = cls(
             config.broker_cluster_name,
@@ -162,14 +162,14 @@ class NamesrvRegistration:
         return [link.address for link in self._links if link.registered]
 
     def remembers_claim_before(self, moment_s: float) -> bool:
-        """Does a name server know our claim to be master from before that Trio time?"""
+        """Return whether a name server knew our claim to be master before that Trio time."""
         return any(
             link.registered and link.claimed_s is not None and link.claimed_s < moment_s - _SLACK_S
             for link in self._links
         )
 
     def forget_claims(self) -> None:
-        """Only what name servers answer from now on tells whether they know our claim."""
+        """Forget which name servers know our claim: only their answers from now on count."""
         for link in self._links:
             link.claimed_s = None
 
@@ -281,7 +281,7 @@ class _NamesrvLink:
         self.attempted = trio.Event()
         self.master: tuple[str, str] | None = None
         self.claimed_s: float | None = None
-        """Since when the name server has known our claim to be master; None if it does not."""
+        """Trio time since which the name server knows our claim to be master; None if not."""
         self._host, self._port = parse_address(address)
         self._owner = owner
         self._changed_topics: dict[str, TopicConfig] = {}
@@ -409,7 +409,7 @@ class _NamesrvLink:
 
     def _held(self, response: RemotingCommand, *, is_believed: bool) -> None:
         self.attempted.set()
-        # A master that has come back takes this for leave to go on.
+        # A master that has come back goes on as master by this answer.
         held_ms = response.ext_int("epochHeldMs", -1) if is_believed else -1
         self.claimed_s = trio.current_time() - held_ms / 1000 if held_ms >= 0 else None
         self._retry_s = _RETRY_S
@@ -423,7 +423,7 @@ class _NamesrvLink:
         self._owner.master_learned()
 
     def _refuted(self, response: RemotingCommand, *, is_believed: bool) -> None:
-        """Take a rejected claim to be master as an answer: it names the node that holds it.
+        """Handle the rejection of a claim to be master, which names the node that is master.
 
         An answer that is not believed fences nobody.
         """
@@ -447,7 +447,7 @@ class _NamesrvLink:
             self._owner.on_refuted(found)
 
     def _lost(self, reason: str, master: tuple[str, str] | None = None) -> None:
-        """Not registered, as far as we know; one journal line for each new reason."""
+        """Note that the name server does not list us; one journal line for each new reason."""
         self.attempted.set()
         self.registered = False
         self.master = master

@@ -46,7 +46,7 @@ class Replication(Protocol):
         """Send new records to the other nodes and to the disk. HOT."""
 
     def changes_wait(self) -> None:
-        """Hurry a change of offsets, topics or groups whose answer waits until it is safe. HOT."""
+        """Send a change of offsets, topics or groups at once: its answer waits for it. HOT."""
 
     def write_metadata(self, position: int, body: bytes) -> None:
         """Keep a body of changes on this node, in the pass that made it. HOT."""
@@ -84,7 +84,7 @@ class Replication(Protocol):
         """Forget what waits for the client of a connection that ended."""
 
     def on_master(self, address: str, ha_address: str) -> None:
-        """Take in the master's address, as a name server tells it."""
+        """Note the master's address, as a name server tells it."""
 
     def on_refuted(self, found: Refutation) -> None:
         """Act on a name server that rejected this node's claim to be master."""
@@ -101,7 +101,7 @@ class Replication(Protocol):
         """Wait, for a moment at most, until this node knows its role; clients can connect."""
 
     async def leave(self) -> None:
-        """Hand over what can be handed over: shutdown has begun."""
+        """Shutdown has begun: hand the leadership over if possible, and reject parked requests."""
 
     async def wait_level(self) -> None:
         """Wait until all waiting sends are answered and the other nodes are up to date."""

@@ -1,8 +1,8 @@
 """Brings consume queues and index up to the log (ReputMessageService).
 
-On a master most of that happens with the append itself; what is left are index entries. On a slave
-it is everything: bytes arrive, and this task turns them into queues. It works in slices so that
-requests and replication get their turns; while a slave catches up in bulk, replication gets most.
+On a master the append itself does most of that, and leaves the index entries to this task. On a
+slave this task does all of it: bytes arrive, and it makes queues of them. It works in slices, so
+that requests and replication get their turns. While a slave catches up, replication gets most.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Reput:
         is_catching_up: Callable[[], bool],
         on_damaged: Callable[[CommitLogCorrupted], None],
     ) -> None:
-        """`on_damaged` is told that no record lies where one has to be; it mends the log, or
+        """`on_damaged` is called when no record lies where one has to be. It mends the log, or
         raises the error."""
         self._store = store
         self._events = events

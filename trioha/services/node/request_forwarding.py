@@ -1,12 +1,12 @@
 """Forwards requests of clients that still use the old route to the node that is master now.
 
 Theory of operation. Stock clients ask for routes every 30 seconds. Until they have, they send to
-the address that was the master's; refused, a producer whose route has only this broker tries three
-times within milliseconds and fails. So for a while a demoted node sends their requests on to the
-new master and its answers back, unchanged. Each client has a connection of its own to the new
-master, opened with its first request: its requests keep their order, its heartbeats register it
-there, so that a consumer group is complete at the new master before the first of its members has
-the new route, and what the master tells the client comes back on it.
+the address that was the master's. If this node rejected a send, a producer whose route has only
+this broker would try three times within milliseconds and fail. So for a while a demoted node
+forwards requests to the new master and answers to the clients, unchanged. Each client has its own
+connection to the new master, opened with its first request: its requests keep their order, and its
+heartbeats register it there, so that a consumer group is complete at the new master before the
+first of its members has the new route. What the master tells the client comes back on it.
 
 Pulls are not forwarded: this node answers them from its own log, as any slave does. A request whose
 answer is lost with the connection is not answered, since it may have been carried out: the client's
@@ -22,8 +22,8 @@ With access control, this node has checked the request. It replaces the client's
 own, so that the new master neither checks the client's permissions again nor needs its address on a
 white list. It has checked a proof of the cluster's secret as well, and gives its own when asked.
 
-It ends when the time is up: a proxy for ever would hide that a route is wrong. What the stored
-message tells of its sender's address is, for this while, ours.
+Forwarding ends when the time is up: a proxy for ever would hide that a route is wrong. Until then
+the new master stores this node's address as that of the sender.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class RequestForwarding:
         self._until_ms = 0
         self._clients: dict[Channel, _ForwardedClient] = {}
         self._retired: set[_ForwardedClient] = set()
-        """They forward nothing more, and wait for answers."""
+        """Clients that forward nothing more, and wait for answers."""
         self._answered = trio.Event()
         self._nursery: trio.Nursery | None = None
 
@@ -156,7 +156,7 @@ class RequestForwarding:
         self.forwarded_total += 1
 
     def tell(self, channel: Channel, command: RemotingCommand) -> None:
-        """Tell the new master something in the name of a client, if there is room for it."""
+        """Send a one-way command to the new master in a client's name, if there is room for it."""
         client = self._client_of(channel)
         if client is not None:
             client.add(command)
@@ -284,7 +284,7 @@ class _ForwardedClient:
         self._look()
 
     async def serve(self) -> None:
-        """Connect and stay so until either end is gone."""
+        """Connect, and keep the connection until either end closes it."""
         closed = trio.Event()
         try:
             with self._scope:
@@ -306,7 +306,7 @@ class _ForwardedClient:
                             self._send(client, request)
                     await closed.wait()
         except (OSError, trio.TooSlowError, TriohaError):
-            pass  # what a peer told as the master's address may be none
+            pass  # a peer may have told an address that is none
         finally:
             # A request that has certainly not left can be rejected.
             for request in self._take_waiting():
@@ -356,7 +356,7 @@ class _ForwardedClient:
         client.link.expect_response(request, answer)
 
     def _look(self) -> None:
-        """Set the time at which this connection must end, whatever comes."""
+        """Set the time at which this connection ends at the latest."""
         if self._retire_at_s < math.inf and not self.is_busy:
             self.end()
             return
@@ -366,7 +366,7 @@ class _ForwardedClient:
     def _tell_back(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
-        """The new master has something to say to this client, or to ask of it."""
+        """Pass a command of the new master on to this client."""
         if request.is_oneway:
             self.channel.send_nowait(request)
             return None

@@ -32,7 +32,7 @@ _LINK_READ_BYTES_MAX = 139_264
 
 
 class NodeTls:
-    """TLS as the settings say; without any, connections pass as they are."""
+    """TLS by the node's settings; without TLS, connections stay as they are."""
 
     def __init__(self, config: TlsSettings, events: EventSink, clock: Clock) -> None:
         """Read the files. Blocks. Errors: ConfigError with file and cure."""
@@ -93,7 +93,7 @@ class NodeTls:
                     self._rejected = ""
                     self._loaded(context)
             except ConfigError as error:
-                if str(error) != self._rejected:  # several contexts share a file
+                if str(error) != self._rejected:  # several contexts use one file
                     self._rejected = str(error)
                     self._events.event("certificate_rejected", reason=f"{error}; the old one stays")
 

@@ -32,7 +32,7 @@ class CheckedBroker(Protocol):
 
 
 class ServedBroker(Protocol):
-    """A broker that serves, whatever it is."""
+    """A broker of either kind, while it serves."""
 
     store: FileMessageStore
     core: BrokerCore

@@ -1,13 +1,13 @@
 """Makes a master-slave store the first of a DLEDGER group, and a member's store a plain one again.
 
-Neither way a byte of the log is rewritten. On the way in, the tables that lie beside a log
-(``config/``) become a snapshot at its end, for in a group everything comes from the log; what is
-there already is declared to be of one term, newer than every epoch of the set. On the way out, the
-tables are folded from the log and written beside it, and an epoch begins that is newer than every
-term: name servers, which know terms as epochs, route to the node that claims the newest.
+No conversion rewrites a byte of the log. On the way in, the tables beside the log (``config/``)
+become a snapshot at its end, since in a group everything comes from the log. The bytes before it
+belong to one term, newer than every epoch of the set. On the way out, the tables are folded from
+the log and written beside it, and an epoch begins that is newer than every term: name servers know
+terms as epochs, and route to the node that claims the newest.
 
-The file that decides whose store it is, `raft.base`, is written last on the way in and moved away
-last on the way out: a crash before that leaves what was there before.
+The file `raft.base` makes a store a member's. It is written last on the way in and moved away last
+on the way out: a crash before that leaves the store as it was.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Conversion:
     end_offset: int
     """End of the log as it was found."""
     term: int
-    """In: of everything that is in the log. Out: the newest in the log."""
+    """In: term of all bytes of the old log. Out: newest term in the log."""
     epoch: int
-    """In: the newest of the set. Out: that which begins."""
+    """In: newest epoch of the set. Out: the epoch that begins."""
     is_done: bool
     set_aside: Path | None = None
-    """Out: where the group's files are now."""
+    """Out: folder to which the group's files were moved."""
 
 
 async def convert_to_group(config: BrokerConfig, *, dry_run: bool) -> Conversion:
@@ -180,7 +180,7 @@ def _tables(
 
 
 def _leave_group(root: Path, aside: Path, end: int, epoch: int, wall_ms: int) -> None:
-    """A new history of mastership, and the group's files out of the way, the deciding one last."""
+    """Write a new history of mastership, and move the group's files away, `raft.base` last."""
     try:
         aside.mkdir()
         for stem in (EPOCHS_STEM, VOTE_STEM):
@@ -218,7 +218,7 @@ def _dispatch_all(store: FileMessageStore) -> None:
 
 
 def _with_its_segments(config: BrokerConfig) -> BrokerConfig:
-    """The size of segments is the log's, whatever the configuration says."""
+    """Return the configuration with the size that the log's segments have."""
     sizes = [path.stat().st_size for path in segment_paths(StoreConfig.of(config))]
     return attrs.evolve(config, mapped_file_size_commit_log=max(sizes)) if any(sizes) else config
 

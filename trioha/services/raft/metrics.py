@@ -29,7 +29,7 @@ def raft_families(
     *,
     serving: bool,
 ) -> Iterator[Metric]:
-    """All of it, as the member knows it now."""
+    """Return the families, as the member knows its state now."""
     gauge = families.gauge
     yield gauge(
         "trioha_raft_role",
@@ -69,7 +69,7 @@ def raft_families(
 
 
 def _follower_families(status: Mapping[str, Any], families: Families) -> Iterator[Metric]:
-    """A leader's view; nothing on others."""
+    """Return a leader's view of its followers; nothing for other members."""
     rows = status["followers"]
     yield families.gauge(
         "trioha_raft_gap_bytes",

@@ -252,7 +252,7 @@ class GroupRole:
             self._node.gate.reject(self._modes, reason)
 
     def not_read(self, channel: Channel, request: RemotingCommand) -> None:
-        """A question about the present got no leave: it takes the way of this moment."""
+        """Handle a question about the present without leave: forward, park or reject it."""
         if self.state is ServingState.SERVING:
             reject(channel, request, "this node cannot tell whether it leads its group still")
             return

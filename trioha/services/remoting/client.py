@@ -1,4 +1,4 @@
-"""The asking end of a remoting connection: open it, await responses, get what the server pushes."""
+"""The client's end of a remoting connection: opens it, awaits responses, handles pushes."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class RemotingClient:
         return response
 
     async def ask(self, command: RemotingCommand) -> tuple[RemotingCommand, bool]:
-        """As `request`; also return whether the answer is believed.
+        """Do the same as `request`; return also whether the answer is believed.
 
-        It is if its sender has proven that it knows our secret, or if we have none.
+        It is believed if its sender has proven that it knows our secret, or if we have none.
         """
         response = await self._request(command)
         if not self._keyring:

@@ -147,7 +147,7 @@ class RemotingLink:
         self._unfinished_bytes = 0
         """Bytes of its unfinished requests there."""
         self.close_reason = ""
-        """Why it ended; empty when the peer just went."""
+        """Reason why the connection ended; empty when the peer closed it."""
 
     @cached_property
     def peer_host(self) -> bytes:
@@ -253,7 +253,7 @@ class RemotingLink:
             self.send_nowait(command)
 
     def forget(self, opaque: int) -> None:
-        """The caller has lost patience with this request."""
+        """Forget a request: its caller does not wait for the response any more."""
         self._machine.forget(opaque)
 
     def close_nowait(self, reason: str) -> None:
@@ -277,7 +277,7 @@ class RemotingLink:
         try:
             rest = self._transport.try_send(outbox.take())
         except trio.BrokenResourceError:
-            # The read task meets the same end and says so.
+            # The read task meets the same end and reports it.
             outbox.clear()
             return
         outbox.sent(rest)
@@ -351,7 +351,7 @@ class RemotingLink:
                 if outbox.size > TURN_UNSENT_BYTES:
                     await self._wait_drained()
                 elif has_more:
-                    # The other connections have their turn.
+                    # Let the other connections have their turn.
                     await trio.lowlevel.checkpoint()
                 if has_more:
                     instant = instant_of()
@@ -381,8 +381,8 @@ class RemotingLink:
     async def _wait_drained(self) -> None:
         """Read on only when the peer has read.
 
-        What it sends meanwhile waits in the kernel, so half a frame is no fault of its own: only
-        the write task's patience counts.
+        What the peer sends meanwhile waits in the kernel, so half a frame is no fault of the peer:
+        only the write task's patience counts.
         """
         self._set_deadline(math.inf)
         while self._outbox.size > TURN_UNSENT_BYTES and not self._closed:
@@ -405,7 +405,7 @@ class RemotingLink:
                         rest = await self._transport.send_some(outbox.take())
                     except (trio.BrokenResourceError, trio.ClosedResourceError):
                         outbox.clear()
-                        return  # the read task meets the same end and says so
+                        return  # the read task meets the same end and reports it
                 if patience.cancelled_caught:
                     self.close_nowait(f"it has read nothing for {self._limits.write_s:g} s")
                     return
@@ -417,9 +417,9 @@ class RemotingLink:
             self._writing = False
 
     def _count_unsent(self) -> None:
-        """Tell the node's budget what the peer has not taken; close a slow peer if it is used up.
+        """Count unread bytes in the node's budget; close a slow peer if the budget is used up.
 
-        A peer that reads what it asks for never has much to take.
+        A peer that reads what it asks for never has many unread bytes.
         """
         frames = self._limits.frames
         if frames is None:
@@ -436,7 +436,7 @@ class RemotingLink:
             )
 
     def _count_unfinished(self) -> None:
-        """Tell the node's budget what the unfinished requests keep."""
+        """Count the bytes of unfinished requests in the node's budget."""
         size = self._requests.unfinished_bytes
         if size != self._unfinished_bytes and self._limits.frames is not None:
             self._limits.frames.budget.frames_bytes += size - self._unfinished_bytes

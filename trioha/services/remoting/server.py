@@ -72,7 +72,7 @@ class RemotingServer:
         """Connections by the peer's host, oldest first."""
         self.connection_count = 0
         self._silent: dict[RemotingLink, None] = {}
-        """Connections without a served request, oldest first; others among them are passed over."""
+        """Connections without a served request, oldest first; others in it are skipped."""
         self._noted_s = -math.inf
         self.refused_count = 0
         """Connections that were closed because there were too many."""
@@ -91,8 +91,8 @@ class RemotingServer:
     def _admits(self, peer: str) -> bool:
         """Return whether there is room for a connection, perhaps by closing others.
 
-        Those that were not served so far make room, the oldest first. Then it is the host with the
-        most connections: nobody shuts out other hosts.
+        Connections without a served request make room, the oldest first. Then the host with the
+        most connections does: no host shuts out others.
         """
         count = self.connection_count
         if count >= self._connections_max:
@@ -118,7 +118,7 @@ class RemotingServer:
         return bool(closed) and not are_scarce(share=0.25)
 
     def _oldest_silent(self) -> list[RemotingLink]:
-        """Return a few: the files of the store need room, too."""
+        """Return the oldest few that were not served: the store's files need room, too."""
         found: list[RemotingLink] = []
         for link in list(self._silent):
             del self._silent[link]

@@ -116,7 +116,9 @@ def read_signed_send(data: bytes) -> tuple[str, str, bytes, bytes] | None:
             signature = data[begin:position]
         else:
             return None
-    if position != end or not (topic and access_key and signature and access_key.isascii()):
+    if position != end or not (topic and access_key and signature):
+        return None
+    if not is_ascii and not (access_key.isascii() and signature.isascii()):
         return None
     # Capitals come first: the access key is what is signed before all values.
     return access_key.decode(), topic.decode(), access_key + b"".join(values), signature

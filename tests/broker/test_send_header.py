@@ -29,15 +29,17 @@ def parts(header: SendHeader) -> tuple[object, ...]:
     )
 
 
-@given(FIELDS, st.booleans(), FIELDS)
-@example({}, True, {})
+@given(FIELDS, st.booleans(), FIELDS, st.booleans())
+@example({}, True, {}, False)
+@example({"a": "group"}, True, {"Signature": "s"}, True)
 def test_a_packed_header_reads_like_its_fields(
-    fields: dict[str, str], is_usual: bool, again: dict[str, str]
+    fields: dict[str, str], is_usual: bool, more: dict[str, str], is_twice: bool
 ) -> None:
-    """Java's client writes some fields twice when it signs."""
+    """Java's client writes the whole table twice when it signs."""
     texts = {**USUAL, **fields} if is_usual else fields
-    packed = read_packed(pack_fields(texts) + pack_fields(again))
-    texts = {**texts, **again}
+    table = pack_fields(dict(sorted(texts.items())))
+    packed = read_packed(table * (1 + is_twice) + pack_fields(more))
+    texts = {**texts, **more}
     if packed is None:
         return
     # An empty text is null in packed form.

@@ -163,6 +163,11 @@ def read_packed(data: bytes) -> SendHeader | None:
         position = begin + (data[begin - 2] << 8 | data[begin - 1])
         if position > end:
             return None
+        table: i64 = name_at - 2
+        if letter == 97 and table > 0 and data[table : table * 2] == data[:table]:
+            # a: Java's client writes the table twice when it signs.
+            position = table * 2
+            continue
         if not is_ascii and not (
             data[name_at : begin - 4].isascii() and data[begin:position].isascii()
         ):

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 from support.handlers.consuming import ConsumeSide, heartbeat, request
-from support.handlers.sending import FakeChannel
+from support.handlers.sending import FakeChannel, at
 
-from trioha.broker.heartbeat import CLIENT_ID_CHARS_MAX
+from trioha.broker.heartbeat import CLIENT_ID_CHARS_MAX, GROUPS_PER_TURN, HeartbeatProcessor
 from trioha.config import BrokerConfig
 from trioha.wire.bodies import SubscriptionGroupConfig
 from trioha.wire.codes import VERSION_V4_9_8, LanguageCode, RequestCode, ResponseCode
@@ -76,6 +76,24 @@ def test_one_heartbeat_registers_producers_and_consumers() -> None:
     assert side.ask(heartbeat(data)).code == 0
     assert side.producers.groups == ["p", "CLIENT_INNER_PRODUCER"]
     assert side.consumers.groups == ["g", "h"]
+
+
+def test_many_groups_come_into_being_in_several_turns_and_count_after_the_last() -> None:
+    side = ConsumeSide()
+    names = [f"g{number}" for number in range(GROUPS_PER_TURN + 1)]
+    data = HeartbeatData("a@1", [ProducerData("p")], [ConsumerData(name) for name in names])
+    command, channel = heartbeat(data), FakeChannel()
+    processor = HeartbeatProcessor(side.consumers, side.producers, side.topics, side.groups)
+    assert processor.heartbeat(channel, command, at(0)) is None
+    assert channel.unfinished == [command]
+    assert side.groups.get(names[-2]) is not None
+    assert side.groups.get(names[-1]) is None
+    assert side.producers.groups == side.consumers.groups == []
+    answer = processor.heartbeat(channel, command, at(0))
+    assert answer is not None
+    assert answer.code == 0
+    assert side.groups.get(names[-1]) is not None
+    assert side.consumers.groups == names
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from trioha.broker.offset_requests import FORWARDED_FIELD
 from trioha.broker.request_gate import NO_ERROR_FOR, RequestGate
 from trioha.broker.set_modes import COPIED, DEMOTED, PAUSED, SERVING
 from trioha.errors import CommandError, StoreError
-from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.mode import Mode
 from trioha.security.requirements import REQUIREMENTS, Port
 from trioha.testing.recorded_events import RecordedEvents
@@ -176,6 +176,18 @@ def test_a_demoted_node_answers_pulls_and_heartbeats_and_copies_heartbeats() -> 
     assert bench.ask(PULL) == ResponseCode.SUCCESS
     assert bench.ask(RequestCode.HEART_BEAT) == ResponseCode.SUCCESS
     assert bench.forwarding.log == ["tell HEART_BEAT"]
+
+
+def test_a_heartbeat_of_several_turns_is_copied_once() -> None:
+    forwarding, answers = FakeForwarding(), [None, RemotingCommand(0)]
+    handlers: dict[int, Handler] = {RequestCode.HEART_BEAT: lambda *_: answers.pop(0)}
+    gate = RequestGate([handlers], forwarding, RecordedEvents(), never)
+    gate.forward(DEMOTED, "new:1", 0)
+    request = RemotingCommand(RequestCode.HEART_BEAT)
+    assert gate.handle(FakeChannel(), request, at()) is None
+    assert forwarding.log == []
+    assert gate.handle(FakeChannel(), request, at()) is not None
+    assert forwarding.log == ["tell HEART_BEAT"]
 
 
 @pytest.mark.parametrize("transition", ["serve", "park"])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import struct
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fakes.raw_answers import RawCluster
+from support.stores.recordings import BOMBS, HEAD, record_of
 
 from trioha.cli.record import facts_in_words, recording_facts
 from trioha.errors import TriohaError
@@ -184,23 +183,6 @@ def test_a_file_of_another_format_says_which(tmp_path: Path) -> None:
     empty.touch()
     with pytest.raises(TriohaError, match="an empty file"):
         open_recording(empty)
-
-
-def record_of(kind: FrameKind, packed: bytes, wall_ms: int = 1_700_000_000_000) -> bytes:
-    """A record whose checksum is right, whatever it holds."""
-    payload = zlib.compress(packed, 9)
-    stamp = struct.pack(">BQ", kind, wall_ms)
-    crc = zlib.crc32(payload, zlib.crc32(stamp))
-    return b"\xd7TRF" + struct.pack(">II", len(payload), crc) + stamp + payload
-
-
-HEAD = MAGIC + record_of(FrameKind.HEAD, msgpack.packb({"format": 1}))
-BOMBS = {
-    "zeros": (b"", b"\x00", 1 << 27),
-    "one long text": (b"\x81\xa1x\xdb\x08\x00\x00\x00", b"x", 1 << 27),
-    "empty arrays": (b"\xdd\x02\x00\x00\x00", b"\x90", 1 << 25),
-}
-"""Beginning of the record, and what follows it so many times."""
 
 
 @pytest.mark.parametrize("kind", [FrameKind.HEAD, FrameKind.KEY, FrameKind.MARK])

@@ -242,7 +242,8 @@ class RequestGate:
             channel: Channel, request: RemotingCommand, instant: Instant
         ) -> RemotingCommand | None:
             response = handler(channel, request, instant)
-            self._forwarding.tell(channel, _oneway_copy(request))
+            if response is not None:  # else it goes on in another turn
+                self._forwarding.tell(channel, _oneway_copy(request))
             return response
 
         return answer

@@ -31,7 +31,7 @@ from trioha.wire.remoting_command import RemotingCommand
 CLIENT_ID_CHARS_MAX = 1_024
 """A client id is made of an address, a process id and sometimes a unit name."""
 
-GROUPS_PER_TURN = 256
+GROUPS_PER_TURN = 128
 """Consumer groups that one turn looks up or creates: 25 to 46 ms if all are new."""
 
 

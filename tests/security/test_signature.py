@@ -166,7 +166,7 @@ def java_send() -> bytes:
 
 
 def assert_reads_like_fields(data: bytes) -> None:
-    """What is taken, is taken as `ext_fields` has it; the rest is left to them."""
+    """The short way returns the texts that `ext_fields` has, or None."""
     signed = read_signed_send(data)
     if signed is None:
         return

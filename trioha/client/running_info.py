@@ -1,4 +1,4 @@
-"""What a consumer tells when it is asked what it does (ConsumerRunningInfo.java).
+"""A consumer's answer to an operator: its settings, subscriptions and queues (ConsumerRunningInfo).
 
 `mqadmin consumerStatus`, `trioha client describe` and the console ask for it by way of a broker:
 they show from it which member holds which queue.
@@ -19,7 +19,7 @@ _MIB = 1 << 20
 
 @attrs.frozen
 class HeldProgress:
-    """How far a consumer is in a queue that it holds."""
+    """The progress of a consumer in a queue that it holds."""
 
     queue: MessageQueue
     commit_offset: int

@@ -41,7 +41,7 @@ class Denials:
         self._events = events
         self._known: dict[tuple[str, str], _Denial] = {}
         self._reasons: Counter[str] = Counter()
-        """How many there are of each origin."""
+        """Number of the reasons of each origin."""
         self._forgot_ms = -_FORGET_MS
 
     def add(self, peer: str, code: int, reason: str, now_ms: int) -> None:

@@ -40,7 +40,7 @@ _APART_MAX: Final = 64
 _WINDOW_BYTES: Final = 1 << 20
 _WINDOW_ENTRIES: Final = 4096
 _SEEN_FOR_PULLS: Final = 64
-"""What was in memory counts as being there for so many pulls: that saves two thirds of the
+"""Parts that were in memory count as being there for so many pulls: that saves two thirds of the
 questions' time. A page that was taken away meanwhile costs its reader a pause, and no more."""
 _WINDOWS_MAX: Final = 1024
 UNBOUNDED: Final = 1 << 62

@@ -59,7 +59,7 @@ async def let_in(rig: Rig, client: RemotingClient, source: str, target: str) -> 
 async def exchange(
     rig: Rig, client: RemotingClient, door: GroupDoor, target: str
 ) -> tuple[list[object], list[object]]:
-    """What a member says to be let in, in two requests; each was accepted."""
+    """Greet and prove as a member does; return the fields of both requests. Both were accepted."""
     greeting = PeerHello.of(door, target, f"{door.member_id}:1", b"n" * 16)
     answer = unpack((await ask(client, greeting.plain())).body_bytes())
     proof = PeerProofs(rig.secret).of_caller(greeting, cast("bytes", answer[1]))

@@ -129,7 +129,7 @@ class _IndexFile:
         return bool(head == self.count and 0 < used <= self.count)
 
     def _slots_that_agree(self, at: int) -> int:
-        """How many slots lead to an entry whose hash is theirs.
+        """Count the slots that lead to an entry whose hash is theirs.
 
         In a short file whose log begins at 0, zeros before the entries may pass for the first one.
         """

@@ -58,10 +58,12 @@ class Operator:
         return json.loads(await self.cli(*arguments, "-o", "json"))
 
     async def until(self, what: str, holds: Any) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():
-                await self.pilot.pause(0.05)
-        assert holds(), what
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not holds():
+                    await self.pilot.pause(0.05)
+        except TimeoutError:
+            raise AssertionError(f"never saw {what}; the screen is\n{self.keys.text}") from None
 
     async def shows(self, words: str) -> None:
         try:

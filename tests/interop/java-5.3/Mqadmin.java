@@ -4,7 +4,7 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
-/** mqadmin of RocketMQ 5.3, one command after the other in one process: a line of words each. */
+/** mqadmin of RocketMQ 5.3, one command after the other in one process: a line of words each; and their names. */
 final class Mqadmin extends MQAdminStartup {
     public static void main(String[] none) {
         try {
@@ -23,7 +23,12 @@ final class Mqadmin extends MQAdminStartup {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             // Some commands keep a client that they have shut down: each run makes them anew.
             SUB_COMMANDS.clear();
-            main0(line.split("\t"), null);
+            if (line.equals("commands")) {
+                initCommand();
+                SUB_COMMANDS.forEach(one -> System.out.println(one.commandName()));
+            } else {
+                main0(line.split("\t"), null);
+            }
             System.out.println("\004");
             System.out.flush();
         }

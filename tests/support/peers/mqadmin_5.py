@@ -37,12 +37,12 @@ def mqadmin_5(home: Path, account: Credentials) -> Iterator[Callable[..., str]]:
     def run(*arguments: str) -> str:
         commands.write("\t".join(arguments) + "\n")
         commands.flush()
-        lines = iter(printed.readline, _END)
-        said: list[str] = []
-        for line in lines:
-            assert line, f"mqadmin ended: {''.join(said)}"
-            said.append(line)
-        return "".join(said)
+        said = ""
+        while not said.endswith(_END):  # a command may end within a line
+            line = printed.readline()
+            assert line, f"mqadmin ended: {said}"
+            said += line
+        return said.removesuffix(_END)
 
     try:
         yield run

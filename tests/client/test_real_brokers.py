@@ -30,7 +30,7 @@ from trioha.client import (
 from trioha.client.cluster import open_cluster, success
 from trioha.errors import CommandError, TriohaError, Unreachable
 from trioha.failover.asking import Answer
-from trioha.jobs.members import RunningInfo, running_info_of
+from trioha.jobs.members import running_info_of
 from trioha.wire.bodies import TopicConfig, topic_table_from_dict
 from trioha.wire.codes import RequestCode
 from trioha.wire.fastjson import loads
@@ -82,13 +82,14 @@ def queue_count(consumer: PushConsumer) -> int:
     return sum(queue.topic == "T" for queue in consumer.queues)
 
 
-async def running_info(cluster: Cluster, consumer: PushConsumer) -> RunningInfo:
-    """What a consumer tells an operator, by way of its broker."""
+async def queues_told(cluster: Cluster, consumer: PushConsumer) -> set[tuple[str, int]]:
+    """The queues of T that a consumer tells an operator of, by way of its broker."""
     fields = {"consumerGroup": "G", "clientId": consumer.client_id, "jstackEnable": "false"}
     command = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, {**fields})
     async with open_cluster(cluster.namesrv) as nodes:
         response = success(await nodes.request(cluster.master.address, command))
-    return running_info_of("G", consumer.client_id, Answer.of(response))
+    told = running_info_of("G", consumer.client_id, Answer.of(response))
+    return {(queue.broker, queue.queue_id) for queue in told.queues if queue.topic == "T"}
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -138,10 +139,12 @@ async def test_the_life_of_messages_and_members(pair: Cluster) -> None:
         await inbox.wait(26)
         async with open_push_consumer(pair.namesrv, "G", {"T": "*"}, other, config=FIRST) as second:
             await wait_until(lambda: queue_count(consumer) == queue_count(second) == 2)
-            told = await running_info(pair, second)
-            assert {(q.broker, q.queue_id) for q in told.queues if q.topic == "T"} == {
-                (q.broker_name, q.queue_id) for q in second.queues if q.topic == "T"
-            }
+            # A queue is told of when it is known where to begin.
+            with trio.fail_after(WAIT_S):
+                while await queues_told(pair, second) != {  # noqa: ASYNC110
+                    (q.broker_name, q.queue_id) for q in second.queues if q.topic == "T"
+                }:
+                    await trio.sleep(0.05)
             await send(producer, 20)
             await wait_until(lambda: len(inbox.messages) + len(other.messages) == 46)
         await wait_until(lambda: queue_count(consumer) == QUEUES)

@@ -332,7 +332,10 @@ class ConsoleApp(CommandActions, App[None]):
         if self.frame is None:
             return
         if isinstance(self.screen, DetailScreen | TransferScreen):
-            self.screen.show(self.frame)
+            if self.screen.is_mounted:
+                self.screen.show(self.frame)
+            else:  # it was just opened; its own messages are dealt with when it is composed
+                self.screen.call_later(self.show_frame)
         elif self.screen is self.main:
             self.view.show(self.frame)
             self.show_nav()

@@ -169,3 +169,14 @@ async def test_an_alert_of_a_group_is_raised_on_every_screen() -> None:
         cluster.say(master, "progress", {"billing": {"T": [[0, 9, 1, 1, 5, cluster.wall_ms]]}})
         await console.tick()
         assert "1 alert" in console.line("1 set, 2 nodes")
+
+
+async def test_a_frame_that_comes_while_a_screen_opens_is_drawn_when_it_is_composed() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+        console.app.action_node(master)
+        console.app.show_frame()
+        assert not console.app.screen.is_mounted
+        await console.shows("the node")
+        assert master in console.text.splitlines()[0]

@@ -1,4 +1,4 @@
-"""What a stranger sends to a broker or a name server, once, and what it may cost: one row a bomb.
+"""A stranger throws bombs at a broker and a name server: each is a row, and has the same limits.
 
 Memory is the node's anonymous memory while the connections of the bomb are still open, above what
 it was when the node was ready. All bombs go to the same two processes, so what one leaves counts
@@ -106,7 +106,7 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Targ
         assert not any("Traceback" in log.read_text() for log in (root / "logs").glob("*.log"))
 
 
-# What `record --info` does, and the memory of the process while the recording is held.
+# Reads a recording as `record --info` does, and prints the memory that the process has then.
 HELD = """
 import sys
 from pathlib import Path
@@ -278,7 +278,7 @@ ROWS: dict[str, tuple[str, Callable[[Stranger], None]]] = {
         lambda it: repeat(300, lambda _: it.says(LENGTH_16, 1)),
     ),
 }
-"""What is sent, to whom, and how."""
+"""By name of the bomb: the node that it is thrown at, and the function that throws it."""
 REPEATABLE = {"a heartbeat of 16 MiB in fastjson's dialect", "a registration that unpacks to a GiB"}
 """The node rejects it whole, and has to do the same when it comes again."""
 ATTEMPTS = 3
@@ -303,7 +303,7 @@ def test_a_bomb_retains_little_and_holds_no_turn_long(targets: dict[str, Target]
 
 
 def test_a_recording_that_unpacks_to_gigabytes_is_not_kept(tmp_path: Path) -> None:
-    """What `trioha record --info` holds, above what it holds of the recording without them."""
+    """The memory that `trioha record --info` keeps, beyond that for a recording without bombs."""
     bombs = b"".join(
         record_of(FrameKind.KEY, begin + unit * count) for begin, unit, count in BOMBS.values()
     )

@@ -189,18 +189,21 @@ class Load:
     def _send(self, address: str, topic: str, label: str, rng: random.Random, window: int) -> None:
         host, port = address.rsplit(":", 1)
         pending: dict[int, tuple[list[Sent], float]] = {}
-        number = 0
+        number, can_send = 0, True
         with socket.create_connection((host, int(port)), ANSWER_S) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while True:
-                while len(pending) < window and not self._stopping:
+                while can_send and len(pending) < window and not self._stopping:
                     command, messages = self._request(topic, f"{label}-{number}", rng)
                     command.opaque = number
                     number += 1
                     pending[command.opaque] = (messages, time.monotonic())
                     with self._changed:
                         self.sent += messages
-                    connection.sendall(encode(command))
+                    try:
+                        connection.sendall(encode(command))
+                    except OSError:
+                        can_send = False  # answers that came before the broker went are read
                     if self._pace_s:
                         time.sleep(self._pace_s)
                 if not pending:

@@ -144,6 +144,15 @@ def test_older_epochs_and_its_own_leave_a_master_alone() -> None:
     assert node.it.standing is MASTER
 
 
+def test_a_number_without_a_nonce_is_no_term() -> None:
+    node = Node()
+    assert not node.it.hear(2, b"", "a name server", decided=True)
+    assert (node.it.standing, node.it.known_epoch) == (MASTER, 1)
+    slave = Node(1, master=False)
+    assert not slave.it.hear(1000, b"", "a name server", decided=True)
+    assert slave.it.follows_term(1, nonce(1)), "its master, which could not be told of epoch 1000"
+
+
 def test_for_an_equal_number_only_the_one_who_decides_is_believed() -> None:
     node = Node()
     promoted(node, 2)

@@ -83,9 +83,10 @@ def without_unbelievable(kept: KeptMastership) -> KeptMastership:
 
     Earlier versions believed any number: one hello could leave a node with a number behind which
     there is none. It stays fenced, and an operator's failover finds a number for its next term.
+    They also believed a number without a nonce, which a node can tell no other node of.
     """
     recorded = kept.history.epoch
-    if disbelief(kept.known_epoch, recorded, Word.ORDERED):
+    if not kept.known_nonce or disbelief(kept.known_epoch, recorded, Word.ORDERED):
         kept = attrs.evolve(kept, known_epoch=recorded, known_nonce=b"")
     if disbelief(kept.promised_epoch, recorded, Word.ORDERED):
         kept = attrs.evolve(kept, promised_epoch=0, promised_nonce=b"")

@@ -339,20 +339,22 @@ class Mastership:
         """Note that `holder` holds `epoch`; return True if this has just fenced this node.
 
         `decided`: a name server or an operator has decided between two holders of one number. A
-        number that is not believed changes nothing; `word` is how it came here.
+        number that is not believed changes nothing, nor does one without a nonce; `word` is how it
+        came here.
         """
         newer = epoch > self.epoch or (decided and epoch == self.epoch and nonce != self.nonce)
-        if not newer or epoch < self.known_epoch or self.disbelief(epoch, word):
+        # Whoever begins a term draws its nonce. A number without one is no term: this node could not
+        # tell its master of it, and would follow that master no more while it stays master.
+        if not newer or not nonce or epoch < self.known_epoch or self.disbelief(epoch, word):
             return False
         fences = self.standing is Standing.MASTER or self.unconfirmed
         words = f"{holder} holds epoch {epoch}"
         if fences:
             # First of all: whatever the disk does, nothing is written from here on.
             self.standing, self.unconfirmed = Standing.FENCED, False
-        known = (epoch, nonce or self._known_nonce_of(epoch))
-        if (self._kept.known_epoch, self._kept.known_nonce) != known or fences:
+        if (self._kept.known_epoch, self._kept.known_nonce) != (epoch, nonce) or fences:
             fenced_by = words if self.standing is Standing.FENCED else self._kept.fenced_by
-            self._keep(known_epoch=epoch, known_nonce=known[1], fenced_by=fenced_by)
+            self._keep(known_epoch=epoch, known_nonce=nonce, fenced_by=fenced_by)
         if decided and self._kept.promised_epoch == epoch:
             self._keep(promised_epoch=0, promised_nonce=b"")
         return fences

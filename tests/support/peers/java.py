@@ -27,6 +27,7 @@ POMS: Mapping[str, str] = {
     "5": "pom-5.xml",
     "5.3": "pom-5.3.xml",
     "grpc": "pom-grpc.xml",
+    "spring": "pom-spring.xml",
     "proxy": "pom-proxy.xml",
     "its": "pom-its.xml",
 }

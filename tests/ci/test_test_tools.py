@@ -200,6 +200,21 @@ def test_seeds_come_from_the_commit_and_differ_from_kind_to_kind() -> None:
     assert first not in others
 
 
+def test_the_gate_draws_cases_from_the_commit_and_a_release_takes_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sizes, "TIER", "gate")
+    drawn = set()
+    for number in range(40):
+        monkeypatch.setenv("TEST_COMMIT", str(number))
+        cases = tuple(sizes.drawn_cases("ends", "abc", 2))
+        assert cases == tuple(sizes.drawn_cases("ends", "abc", 2))
+        drawn.add(cases)
+    assert drawn == {("a", "b"), ("b", "c"), ("c", "a")}
+    monkeypatch.setattr(sizes, "TIER", "release")
+    assert sizes.drawn_cases("ends", "abc", 2) == "abc"
+
+
 @pytest.mark.parametrize(
     ("variables", "parts"),
     [

@@ -23,6 +23,7 @@ from support.processes.rig import (
     trioha_namesrv,
 )
 from support.processes.status import wait_for_event
+from support.suite.sizes import drawn_cases
 
 from trioha.cli.output import size_in_words
 
@@ -52,7 +53,10 @@ def fill(clients: Clients, namesrv: str, broker: Node, topic: str, count: int) -
     producer.stop()
 
 
-@pytest.mark.parametrize(("master_make", "slave_make"), [("trioha", "java"), ("java", "trioha")])
+@pytest.mark.parametrize(
+    ("master_make", "slave_make"),
+    drawn_cases("longer log", [("trioha", "java"), ("java", "trioha")]),
+)
 def test_a_slave_with_a_longer_log_is_told_of_in_words(
     master_make: Make, slave_make: Make, processes: Processes, clients: Clients, tmp_path: Path
 ) -> None:
@@ -125,7 +129,7 @@ def fill_large(clients: Clients, namesrv: str, broker: Node, topic: str, count: 
     producer.stop()
 
 
-@pytest.mark.parametrize("slave_release", ["5", None])
+@pytest.mark.parametrize("slave_release", drawn_cases("next release", ["5", None]))
 def test_a_broker_of_the_next_major_release_replicates_with_ours(
     slave_release: str | None, processes: Processes, clients: Clients
 ) -> None:

@@ -20,6 +20,7 @@ from support.peers.java import java_namesrv
 from support.peers.java_tools import QUICK_CONSUMER, MqAdmin, eventually, fields, mq_admin, table
 from support.processes.admin import put_topic, wait_for_progress
 from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
+from support.suite.sizes import drawn_cases
 
 GROUP, PAIR = "broker-raft", "broker-pair"
 CLUSTER = "DefaultCluster"
@@ -89,7 +90,7 @@ def revive(group: RaftGroup, node: Node) -> None:
     group.wait_for_followers()
 
 
-@pytest.mark.parametrize("kind", ["java", "go"])
+@pytest.mark.parametrize("kind", drawn_cases("kills of leaders", ["java", "go"]))
 def test_a_client_goes_through_kills_of_leaders_without_a_restart(
     group: RaftGroup, clients: Clients, kind: Kind
 ) -> None:
@@ -128,7 +129,7 @@ def admin(clients: Clients) -> MqAdmin:
     return mq_admin(clients)
 
 
-@pytest.mark.parametrize("make", ["trioha", "java"])
+@pytest.mark.parametrize("make", drawn_cases("sane cluster", ["trioha", "java"]))
 def test_mqadmin_sees_a_sane_cluster(
     processes: Processes, clients: Clients, admin: MqAdmin, make: Make
 ) -> None:
@@ -190,7 +191,7 @@ def _check_cluster(admin: MqAdmin, group: RaftGroup, talk: Talk) -> None:
     eventually(left, ["0"] * QUEUES, PROGRESS_S)
 
 
-@pytest.mark.parametrize("make", ["trioha", "java"])
+@pytest.mark.parametrize("make", drawn_cases("group and pair", ["trioha", "java"]))
 def test_a_group_and_a_pair_share_a_name_server(
     processes: Processes, clients: Clients, admin: MqAdmin, make: Make
 ) -> None:

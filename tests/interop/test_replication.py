@@ -12,6 +12,7 @@ from support.peers.capture import RecordingProxy, recording
 from support.peers.clients import Clients, SendFailed, StockProducer
 from support.processes.admin import create_topic
 from support.processes.rig import Processes
+from support.suite.sizes import drawn_cases
 
 # Small enough that a few large messages roll it.
 SEGMENT_BYTES = 8 * 1024 * 1024
@@ -26,7 +27,10 @@ SETTINGS = {
 FOLLOW_S = 40.0
 PAIRS: list[tuple[Make, Make]] = [("trioha", "java"), ("java", "trioha")]
 
-pair = pytest.mark.parametrize(("master_make", "slave_make"), PAIRS)
+
+def pair(kind: str) -> pytest.MarkDecorator:
+    """One of the pairs for each commit."""
+    return pytest.mark.parametrize(("master_make", "slave_make"), drawn_cases(kind, PAIRS))
 
 
 def settings_of(make: Make) -> dict[str, object]:
@@ -42,7 +46,7 @@ def send_some(producer: StockProducer, name: str, count: int = 40) -> None:
         producer.send("T", "", random_bytes=size)
 
 
-@pair
+@pair("follows")
 def test_a_slave_of_the_other_make_follows_to_the_byte(
     master_make: Make, slave_make: Make, processes: Processes, clients: Clients
 ) -> None:
@@ -94,7 +98,7 @@ def wait_until_accepted(producer: StockProducer, status: str = "SEND_OK") -> Non
         time.sleep(0.2)
 
 
-@pair
+@pair("waits")
 def test_a_sync_master_waits_for_a_slave_of_the_other_make(
     master_make: Make, slave_make: Make, processes: Processes, clients: Clients
 ) -> None:
@@ -119,7 +123,7 @@ def test_a_sync_master_waits_for_a_slave_of_the_other_make(
     wait_for_equal_logs(cluster.master.commitlog, cluster.slave.commitlog, FOLLOW_S)
 
 
-@pair
+@pair("cut")
 def test_a_cut_link_is_taken_up_again(
     master_make: Make, slave_make: Make, processes: Processes, clients: Clients
 ) -> None:
@@ -144,7 +148,7 @@ def test_a_cut_link_is_taken_up_again(
             wait_for_equal_logs(cluster.master.commitlog, cluster.slave.commitlog, FOLLOW_S)
 
 
-@pair
+@pair("tables")
 def test_a_slave_of_the_other_make_has_the_masters_tables(
     master_make: Make, slave_make: Make, processes: Processes, clients: Clients
 ) -> None:

@@ -17,6 +17,7 @@ from support.peers.java import java_broker
 from support.peers.java_tools import QUICK_CONSUMER, JavaReader
 from support.processes.admin import put_topic, wait_for_progress
 from support.processes.rig import Node, Processes, free_ports, trioha_broker
+from support.suite.sizes import drawn_cases
 
 from trioha.store.inspect import verify_store
 
@@ -87,8 +88,19 @@ def wait_for_bodies(reader: JavaReader, topic: str, bodies: set[str]) -> list[Re
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("end", ["stopped", "killed"])
-@pytest.mark.parametrize(("writer_make", "taker_make"), [("trioha", "java"), ("java", "trioha")])
+@pytest.mark.parametrize(
+    ("writer_make", "taker_make", "end"),
+    drawn_cases(
+        "store exchange",
+        [
+            ("trioha", "java", "stopped"),
+            ("java", "trioha", "killed"),
+            ("java", "trioha", "stopped"),
+            ("trioha", "java", "killed"),
+        ],
+        2,
+    ),
+)
 def test_a_broker_takes_over_a_store_of_the_other_make(
     writer_make: Make,
     taker_make: Make,

@@ -22,6 +22,7 @@ from support.processes.rig import (
     trioha_broker,
     trioha_namesrv,
 )
+from support.suite.sizes import drawn_cases
 
 from trioha.client import (
     Message,
@@ -211,7 +212,10 @@ def test_requests_that_end_nothing(
 
 
 @pytest.mark.parametrize("end", [pytest.param("stopped", marks=pytest.mark.release), "killed"])
-@pytest.mark.parametrize(("writer_make", "taker_make"), [("trioha", "java"), ("java", "trioha")])
+@pytest.mark.parametrize(
+    ("writer_make", "taker_make"),
+    drawn_cases("open transactions", [("trioha", "java"), ("java", "trioha")]),
+)
 def test_a_broker_of_the_other_make_finishes_open_transactions(
     writer_make: Make,
     taker_make: Make,

@@ -10,12 +10,15 @@ import pytest
 from support.clusters.pair import Cluster, Make
 from support.processes.rig import Processes
 from support.processes.status import run_trioha, wait_until
+from support.suite.sizes import drawn_cases
 
 from trioha.watch.recording import open_recording
 from trioha.watch.snapshot import ClusterSnapshot
 
 
-@pytest.mark.parametrize(("make", "slave_make"), [("java", "java"), ("trioha", "java")])
+@pytest.mark.parametrize(
+    ("make", "slave_make"), drawn_cases("watching", [("java", "java"), ("trioha", "java")])
+)
 def test_a_java_broker_is_watched_as_far_as_it_tells(
     processes: Processes, tmp_path: Path, make: Make, slave_make: Make
 ) -> None:

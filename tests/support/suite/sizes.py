@@ -151,6 +151,17 @@ def drawn_seeds(kind: str, count: int, commit_id: str = "") -> range:
     return range(first, first + count)
 
 
+def drawn_cases(kind: str, cases: Sequence[T], count: int = 1) -> Sequence[T]:
+    """Return `count` of these in a row, drawn from the commit; before a release all of them.
+
+    `TEST_TIER=release pytest TEST` runs all, too.
+    """
+    if TIER == "release":
+        return cases
+    first = drawn_seeds(kind, 1).start
+    return [cases[number % len(cases)] for number in range(first, first + count)]
+
+
 def hostile_rounds(kind: str, count: int, part: int = 0, parts: int = 1) -> range:
     """Rounds of hostile peers, or those that HOSTILE_ROUND=N:M names.
 

@@ -18,6 +18,7 @@ final class Mqadmin extends MQAdminStartup {
 
     private static void answerAll() throws IOException {
         System.setErr(System.out);
+        QuickShutdown.begin();
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

@@ -43,6 +43,7 @@ public final class JavaDriver {
 
     public static void main(String[] arguments) throws Exception {
         Events.takeStdout();
+        QuickShutdown.begin();
         try {
             switch (arguments[0]) {
                 case "produce":

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.peers.java import INTEROP, java_command, java_environment, require_java
+from support.peers.java import (
+    INTEROP,
+    compiled_classes,
+    java_command,
+    java_environment,
+    require_java,
+)
 from trioha.security.signature import Credentials
 
 _SOURCE = INTEROP / "java-5.3" / "Mqadmin.java"
@@ -22,7 +28,7 @@ def mqadmin_5(home: Path, account: Credentials) -> Iterator[Callable[..., str]]:
     keys = f"accessKey: {account.access_key}\nsecretKey: {account.secret_key}\n"
     (home / "conf" / "tools.yml").write_text(keys)
     process = subprocess.Popen(
-        java_command(str(_SOURCE), home, [], release="5.3"),
+        java_command(str(_SOURCE), home, [], classes=compiled_classes(), release="5.3"),
         env=java_environment(home),
         cwd=home,
         stdin=subprocess.PIPE,

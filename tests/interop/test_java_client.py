@@ -13,6 +13,7 @@ from support.clusters.meeting import BOTH, NAMES, Meeting
 from support.clusters.pair import Make
 from support.peers.clients import Clients, Received, SendFailed, StockConsumer, StockProducer
 from support.peers.java_tools import QUICK_CONSUMER, JavaReader
+from support.suite.sizes import drawn_cases
 
 # Retries come after the broker's level 3, see support/clusters/meeting.py.
 RETRY_DELAY_S = 2.0
@@ -22,20 +23,17 @@ PER_SHARD = 5
 
 mixes = pytest.mark.parametrize(
     ("namesrv_make", "makes"),
-    [
-        ("trioha", ("trioha",)),
-        ("trioha", ("java",)),
-        ("java", ("trioha",)),
-        ("trioha", BOTH),
-        ("java", BOTH),
-    ],
-    ids=[
-        "trioha-at-trioha",
-        "java-at-trioha",
-        "trioha-at-java",
-        "both-at-trioha",
-        "both-at-java",
-    ],
+    drawn_cases(
+        "mixes",
+        [
+            pytest.param("trioha", ("trioha",), id="trioha-at-trioha"),
+            pytest.param("java", BOTH, id="both-at-java"),
+            pytest.param("trioha", ("java",), id="java-at-trioha"),
+            pytest.param("trioha", BOTH, id="both-at-trioha"),
+            pytest.param("java", ("trioha",), id="trioha-at-java"),
+        ],
+        2,
+    ),
 )
 
 

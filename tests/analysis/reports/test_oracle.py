@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,12 +55,17 @@ def world(seed: int, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="module")
+def failed(timeline: Timeline) -> Report:
+    return _failovers(timeline)
+
+
+@pytest.fixture(scope="module")
 def timeline(seed: int, tmp_path_factory: pytest.TempPathFactory) -> Timeline:
     return make_timeline(tmp_path_factory.mktemp("timeline"), seed)
 
 
 def test_divergence_counts_every_record_with_a_flipped_byte(world: World) -> None:
-    report = make_report("divergence", world.master.root, world.slave, now_ms=NOW_MS)
+    report = _report("divergence", world.master.root, world.slave)
     (pair,) = rows_of(report, "pairs")
     places = sorted(told.phy_offset for told in world.flipped)
     assert report.exit_code == bool(places)
@@ -75,7 +81,7 @@ def test_divergence_counts_every_record_with_a_flipped_byte(world: World) -> Non
 
 
 def test_integrity_has_one_error_for_one_cause(world: World) -> None:
-    report = make_report("integrity", world.broken, now_ms=NOW_MS)
+    report = _report("integrity", world.broken)
     errors = texts_of(report, "error")
     assert len(errors) == (world.lost_segment is not None) + len(world.renamed), errors
     assert report.exit_code == bool(errors)
@@ -92,7 +98,7 @@ def test_integrity_has_one_error_for_one_cause(world: World) -> None:
 
 
 def test_transactions_are_counted_once_and_age_since_their_birth(world: World) -> None:
-    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    report = _report("queues", world.master.root)
     rows = [row for table in report.tables if table.name == "transactions" for row in table.rows]
     if not world.transactions:
         assert rows == []
@@ -110,7 +116,7 @@ def test_transactions_are_counted_once_and_age_since_their_birth(world: World) -
 
 
 def test_wrong_index_entries_are_told_one_by_one(world: World) -> None:
-    report = make_report("integrity", world.misindexed, now_ms=NOW_MS)
+    report = _report("integrity", world.misindexed)
     keys = [
         (told.phy_offset, key)
         for told in world.told
@@ -134,7 +140,7 @@ def test_wrong_index_entries_are_told_one_by_one(world: World) -> None:
 
 
 def test_what_was_written_is_counted_by_topic_queue_and_key(world: World) -> None:
-    report = make_report("throughput", world.master.root, now_ms=NOW_MS)
+    report = _report("throughput", world.master.root)
     sizes: Counter[str] = Counter()
     queues: Counter[tuple[str, int]] = Counter()
     keys: Counter[tuple[str, str]] = Counter()
@@ -152,7 +158,7 @@ def test_what_was_written_is_counted_by_topic_queue_and_key(world: World) -> Non
 
 
 def test_latencies_are_those_of_messages_stored_for_the_first_time(world: World) -> None:
-    report = make_report("latency", world.master.root, now_ms=NOW_MS)
+    report = _report("latency", world.master.root)
     first = [told for told in world.told if _is_first(told)]
     (row,) = rows_of(report, "stores")
     check_latencies(row, first)
@@ -170,7 +176,7 @@ def _is_first(told: Told) -> bool:
 
 
 def test_queues_are_as_uneven_as_they_are(world: World) -> None:
-    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    report = _report("queues", world.master.root)
     for row in rows_of(report, "skew"):
         counts = Counter(told.queue_id for told in world.told if told.topic == row["topic"])
         assert (row["messages"], row["used"]) == (counts.total(), len(counts))
@@ -181,7 +187,7 @@ def test_queues_are_as_uneven_as_they_are(world: World) -> None:
 
 
 def test_a_group_lags_by_what_it_has_not_read(world: World) -> None:
-    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    report = _report("queues", world.master.root)
     ends = Counter((told.topic, told.queue_id) for told in world.told)
     left = {queue: ends[queue] - offset for queue, offset in world.consumed.items()}
     lags = [row for row in rows_of(report, "lag") if row["consumer_group"] == "readers"]
@@ -201,7 +207,7 @@ def test_a_group_lags_by_what_it_has_not_read(world: World) -> None:
 
 
 def test_retries_and_dead_letters_are_counted_with_their_origins(world: World) -> None:
-    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    report = _report("queues", world.master.root)
     again = [told for told in world.told if told.topic in ("%RETRY%readers", DEAD)]
     kinds = {"retry": "%RETRY%readers", "dead letter": DEAD}
     ids: dict[tuple[str, str], list[str]] = {}
@@ -226,7 +232,7 @@ def test_retries_and_dead_letters_are_counted_with_their_origins(world: World) -
 
 
 def test_delay_levels_say_what_waits_and_since_when_it_is_due(world: World) -> None:
-    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    report = _report("queues", world.master.root)
     levels = {level: each for level, each in world.delayed.items() if each.due_ms}
     rows = [row for table in report.tables if table.name == "delays" for row in table.rows]
     if not levels:
@@ -244,7 +250,7 @@ def test_delay_levels_say_what_waits_and_since_when_it_is_due(world: World) -> N
 
 
 def test_growth_is_the_line_through_what_was_stored(world: World) -> None:
-    report = make_report("retention", world.master.root, now_ms=NOW_MS)
+    report = _report("retention", world.master.root)
     hours: Counter[int] = Counter()
     days: Counter[int] = Counter()
     for told in world.told:
@@ -262,9 +268,9 @@ def test_growth_is_the_line_through_what_was_stored(world: World) -> None:
 
 
 def test_a_log_is_as_large_as_it_is(world: World) -> None:
-    (row,) = rows_of(make_report("retention", world.master.root, now_ms=NOW_MS), "stores")
+    (row,) = rows_of(_report("retention", world.master.root), "stores")
     assert row["log_bytes"] == world.end
-    (row,) = rows_of(make_report("retention", world.broken, now_ms=NOW_MS), "stores")
+    (row,) = rows_of(_report("retention", world.broken), "stores")
     assert row["log_bytes"] == world.end - (SEGMENT_BYTES if world.lost_segment else 0)
 
 
@@ -287,10 +293,9 @@ def test_time_behind_is_within_its_bounds_and_exact_with_the_store(
     assert link["transferred_bytes"] == world.lags[-1].ack
 
 
-def test_outages_are_those_there_were(timeline: Timeline) -> None:
-    report = _failovers(timeline)
-    assert report.exit_code == 0, texts_of(report, "error")
-    found = [row for row in rows_of(report, "outages") if row["is_over"]]
+def test_outages_are_those_there_were(timeline: Timeline, failed: Report) -> None:
+    assert failed.exit_code == 0, texts_of(failed, "error")
+    found = [row for row in rows_of(failed, "outages") if row["is_over"]]
     assert [row["is_planned"] for row in found] == [each.is_planned for each in timeline.outages]
     for row, true in zip(found, timeline.outages, strict=True):
         lasted_ms = round((true.end_s - true.begin_s) * 1000)
@@ -300,17 +305,18 @@ def test_outages_are_those_there_were(timeline: Timeline) -> None:
         if true.noticed_s is not None:
             low, high = at(true.begin_s) - STEP_MS, at(true.noticed_s) + STEP_MS
             assert low <= row["begin_ms"] <= high
-    (broker,) = rows_of(report, "brokers")
+    (broker,) = rows_of(failed, "brokers")
     assert broker["lost_ms"] == sum(row["lasted_ms"] for row in found)
     assert broker["mttr_ms"] == _mean(row for row in found if not row["is_planned"])
     assert broker["planned_mean_ms"] == _mean(row for row in found if row["is_planned"])
     assert abs(broker["from_ms"] - at(timeline.begin_s)) <= STEP_MS
 
 
-def test_the_timeline_says_what_happened_and_nothing_else(timeline: Timeline) -> None:
+def test_the_timeline_says_what_happened_and_nothing_else(
+    timeline: Timeline, failed: Report
+) -> None:
     with engine_over(*timeline.diaries) as engine:
         report = timeline_report.run(engine, OPTIONS)
-        failed = failovers.run(engine, OPTIONS)
     rows = rows_of(report, "timeline")
     assert [row["begin_ms"] for row in rows] == sorted(row["begin_ms"] for row in rows)
     assert 0 < len(report.findings) <= 5
@@ -327,9 +333,11 @@ def test_the_timeline_says_what_happened_and_nothing_else(timeline: Timeline) ->
     _beside_is_told(timeline, rows)
 
 
-def test_a_comparison_has_the_truth_of_both_runs(timeline: Timeline, tmp_path: Path) -> None:
+def test_a_comparison_has_the_truth_of_both_runs(
+    timeline: Timeline, failed: Report, tmp_path: Path
+) -> None:
     other = make_timeline(tmp_path, len(timeline.outages))
-    runs = [Run(str(at), [], [_failovers(each)]) for at, each in enumerate((other, timeline))]
+    runs = [Run(str(at), [], [each]) for at, each in enumerate((_failovers(other), failed))]
     rows = {row["figure"]: row for row in rows_of(comparison(*runs), "figures")}
     unplanned = rows["unplanned outages"]
     for each, value in ((other, "before_value"), (timeline, "after_value")):
@@ -370,6 +378,12 @@ def _beside_is_told(timeline: Timeline, rows: Sequence[dict[str, Any]]) -> None:
     assert waits[True] == waits[False]
     spans = [row for row in beside if row["count"] is None]
     assert len(spans) == sum(true.count is None for true in timeline.beside)
+
+
+@functools.lru_cache(maxsize=8)
+def _report(name: str, *stores: Path) -> Report:
+    """A report that several tests read; the stores of a world stay as they are."""
+    return make_report(name, *stores, now_ms=NOW_MS)
 
 
 def _failovers(timeline: Timeline) -> Report:

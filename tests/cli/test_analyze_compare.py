@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.stores.journals import Diary, at
 from support.stores.told import ToldStore
+from support.suite.sizes import drawn_cases
 from support.suite.skips import importable, skip_unless
 
 from trioha.cli import analyze, run
@@ -116,7 +117,7 @@ def test_results_that_cannot_be_read_are_told(say: Say, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("shares_out", [True, False])
+@pytest.mark.parametrize("shares_out", drawn_cases("shares out", (True, False), 1))
 def test_a_window_is_compared_on_spark_as_it_is_locally(
     say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares_out: bool
 ) -> None:

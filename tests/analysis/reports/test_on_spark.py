@@ -19,6 +19,7 @@ from support.stores.told import (
     flip,
     write_config,
 )
+from support.suite.sizes import drawn_cases
 from support.suite.skips import importable, skip_unless
 
 from trioha.analysis.engine import Engine, Window
@@ -129,10 +130,16 @@ def plain(value: Any) -> Any:
 A_DAY = Window(MONDAY_MS + DAY_MS, MONDAY_MS + 2 * DAY_MS)
 
 
-@pytest.mark.parametrize("shares", [False, True], ids=["scanned", "decoded"])
+WINDOWS = [(name, Window()) for name in OURS] + [("throughput", A_DAY), ("divergence", A_DAY)]
+
+
 @pytest.mark.parametrize(
-    ("name", "window"),
-    [(name, Window()) for name in OURS] + [("throughput", A_DAY), ("divergence", A_DAY)],
+    ("name", "window", "shares"),
+    [
+        pytest.param(name, window, engine == "decoded", id=f"{name}-window{at}-{engine}")
+        for at, (name, window) in enumerate(WINDOWS)
+        for engine in drawn_cases(f"engine {at}", ("scanned", "decoded"), 1)
+    ],
 )
 def test_both_engines_say_the_same(
     damaged: Case,

@@ -83,7 +83,7 @@ MUTANTS = (
         "            if isinstance(message, say.Append) and self._leadership is None:\n"
         "                self._handler.on_append(message)\n            return\n",
         "faults S4 and A3: a delayed push of an older term is carried out",
-        79,
+        278,
     ),
     Mutant(
         "shorter-append-cuts",

@@ -147,7 +147,8 @@ class Invariants:
                     f"{state.terms.term_at(committed)}, in term {state.term}"
                 )
             self._check_commit(member, committed)
-        elif state.role is Role.LEADER and self._all_disks_whole:
+        elif state.role is Role.LEADER and member.is_up and self._all_disks_whole:
+            # What a leader that has just lost power believed went with its process.
             self._check_watermarks(member)
 
     def acknowledged(self, end_offset: int) -> None:

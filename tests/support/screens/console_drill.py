@@ -201,18 +201,13 @@ def _next_age(drill: Drill, address: str) -> float | None:
 
 
 def _next_mark_until(terminal: Terminal, pattern: str) -> None:
-    """Jump from mark to mark until the screen shows this."""
-    for _ in range(60):
-        if re.search(pattern, terminal.screen):
-            return
-        before = terminal.screen
+    """Jump from mark to mark until the screen shows this.
+
+    The next key is sent when the screen of the one before is painted: of keys that come together
+    only the last one's screen is.
+    """
+    screen = terminal.screen
+    while not re.search(pattern, screen):
+        assert "no mark any further" not in screen, f"no mark shows {pattern!r}\n{screen}"
         terminal.send("]")
-        _wait_for_change(terminal, before)
-    raise AssertionError(f"no mark shows {pattern!r}; the screen is\n{terminal.screen}")
-
-
-def _wait_for_change(terminal: Terminal, before: str) -> None:
-    for _ in range(50):
-        if terminal.screen != before:
-            return
-        terminal.wait_for(".", 1.0)
+        screen = terminal.wait_steady(screen)

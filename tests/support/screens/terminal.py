@@ -20,6 +20,8 @@ _serials = itertools.count(1)
 PATIENCE_S = 60.0
 # A terminal tells nobody that it was drawn.
 _PERIOD_S = 0.1
+_STEADY = 4
+"""Captures, one like the other, of a screen that is painted."""
 
 
 @attrs.frozen
@@ -48,6 +50,16 @@ class Terminal:
                 return match
             assert time.monotonic() < deadline, f"no {pattern!r} in {within_s} s on\n{screen}"
             time.sleep(_PERIOD_S)
+
+    def wait_steady(self, other_than: str, within_s: float = PATIENCE_S) -> str:
+        """Wait until the screen is another one, and has been painted; return it."""
+        deadline = time.monotonic() + within_s
+        seen = [other_than] * _STEADY
+        while seen != [seen[0]] * _STEADY or seen[0] == other_than:
+            assert time.monotonic() < deadline, f"no other screen in {within_s} s than\n{seen[-1]}"
+            time.sleep(_PERIOD_S)
+            seen = [*seen[1:], self.screen]
+        return seen[0]
 
     def resize(self, columns: int, rows: int) -> None:
         self._tmux("resize-window", "-t", "main", "-x", str(columns), "-y", str(rows))

@@ -19,7 +19,8 @@
           │  ├─ SLAVE   ha.client, slave_synchronize
           │  └─ others  ha.accept → ha.conn[slave] → ha.read, ha.write;  ha.push
           └─ connections         after shutdown: until slaves are level, at most a grace period;
-             │               then sends that still wait for one are answered
+             │               then sends that still wait for one are answered, and clients have
+             │               a second to read their answers and close
              ├─ remoting.conn[client] → remoting.write;  pull_hold, client_expiry
              ├─ journal_stream       answers followers of the journal
              ├─ admin_http → admin.conn[peer]   /metrics, /livez, /readyz
@@ -152,6 +153,7 @@ async def serve_node(
                 with trio.move_on_after(node.config.shutdown_grace / 1000):
                     await node.replication.wait_level()
                 node.give_up_waiting()
+                await node.server.part()
                 connections.cancel_scope.cancel()
             replication.cancel_scope.cancel()
         store.cancel_scope.cancel()

@@ -115,6 +115,9 @@ class PipeTransport:
         while buffers:
             buffers = await self.send_some(buffers)
 
+    def finish(self) -> None:
+        self._outgoing.close()
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True

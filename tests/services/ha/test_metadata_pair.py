@@ -166,6 +166,9 @@ class InPieces:
     async def send_all(self, buffers: list[Buffer]) -> None:
         await self._inner.send_all(buffers)
 
+    def finish(self) -> None:
+        self._inner.finish()
+
     def close(self) -> None:
         self._inner.close()
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import cast
 
 import pytest
 import trio
 from support.memory.links import MemoryListener
+from support.stores.certificates import certificates
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from trioha.config import BrokerConfig
+from trioha.config.tls_files import client_context, server_context
 from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.requests import RequestTable
 from trioha.services.loop import descriptors
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import Listener, Transport
+from trioha.services.loop.tls import AcceptedTransport, tls_connect
+from trioha.services.loop.transport import Listener, Transport, connect, open_listener
 from trioha.services.remoting import server as server_module
 from trioha.services.remoting.server import RemotingServer
 from trioha.testing.recorded_events import RecordedEvents
@@ -27,6 +33,9 @@ from trioha.wire.remoting_command import RemotingCommand, encode
 ASK = encode(RemotingCommand(901))
 REJECTED = encode(RemotingCommand(902))
 UNKNOWN = encode(RemotingCommand(903))
+CERTIFICATES = certificates()
+SERVER = server_context(BrokerConfig(**CERTIFICATES.settings()))
+CLIENT = client_context(CERTIFICATES.client())
 
 
 def answer(channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
@@ -161,3 +170,49 @@ def test_descriptors_are_scarce_when_the_next_number_is_in_the_reserve(
     assert not descriptors.are_scarce()
     monkeypatch.setattr(descriptors, "descriptor_limit", lambda: 3)
     assert descriptors.are_scarce()
+
+
+@pytest.mark.parametrize("over_tls", [False, True])
+async def test_who_still_sends_to_a_server_that_stops_reads_all_its_answers_and_an_end(
+    monkeypatch: pytest.MonkeyPatch, over_tls: bool
+) -> None:
+    monkeypatch.setattr(server_module, "_PART_S", math.inf)  # only the peer's end ends the wait
+    events = RecordedEvents()
+    server = RemotingServer(RequestTable({901: answer}, events).handle, Clock(), events)
+    on_top = partial(AcceptedTransport, make_context=SERVER, enforcing=True)
+    listener = open_listener("127.0.0.1", 0, *([on_top] if over_tls else []))
+    connect_to = tls_connect(CLIENT) if over_tls else connect
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.accept, listener, nursery)
+            client = await connect_to("127.0.0.1", listener.port)
+            await client.send_all([ASK * 100])
+            first = await client.receive_some()
+            async with trio.open_nursery() as stopping:
+                stopping.start_soon(server.part)
+                await wait_all_tasks_blocked()
+                for _ in range(100):
+                    await client.send_all([ASK])
+                    await trio.lowlevel.checkpoint()
+                machine = RemotingConnection()
+                machine.receive_data(first)
+                while data := await client.receive_some():
+                    machine.receive_data(data)
+                assert sum(1 for _ in iter(machine.next_frame, None)) == 100
+                await client.send_all([ASK])  # it still may
+                assert server.connection_count == 1
+                client.close()
+            assert server.connection_count == 0
+            nursery.cancel_scope.cancel()
+    listener.close()
+
+
+async def test_a_peer_that_does_not_close_holds_up_a_stop_for_a_second(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_door() as door:
+        await door.connect(asks=True)
+        begin_s = trio.current_time()
+        await door.server.part()
+        assert trio.current_time() - begin_s == 1.0
+        assert door.server.connection_count == 1

@@ -256,6 +256,9 @@ class HostileCaller:
     async def send_all(self, buffers: list[Buffer]) -> None:
         await self._transport.send_all(buffers)
 
+    def finish(self) -> None:
+        self._transport.finish()
+
     def close(self) -> None:
         self._transport.close()
 
@@ -290,6 +293,9 @@ class Muted:
     async def send_all(self, buffers: list[Buffer]) -> None:
         await self._transport.send_all(self._allowed(buffers))
         self._unsent = []
+
+    def finish(self) -> None:
+        self._transport.finish()
 
     def close(self) -> None:
         self._transport.close()

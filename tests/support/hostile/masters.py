@@ -166,6 +166,9 @@ class HostileWay:
         self._listen(buffers)
         await self._transport.send_all(buffers)
 
+    def finish(self) -> None:
+        self._transport.finish()
+
     def close(self) -> None:
         self._transport.close()
 

@@ -81,6 +81,9 @@ class SteeredTransport:
         while buffers:
             buffers = await self.send_some(buffers)
 
+    def finish(self) -> None:
+        self.room = 0
+
     def close(self) -> None:
         self.closed = True
 

@@ -28,6 +28,9 @@ class StreamTransport:
     async def send_all(self, buffers: list[Buffer]) -> None:
         await self.send_some(buffers)
 
+    def finish(self) -> None:
+        self._stream.send_stream.close()  # type: ignore[attr-defined]
+
     def close(self) -> None:
         # Memory streams close without blocking; aclose would have to be awaited.
         close = getattr(self._stream, "close", None)

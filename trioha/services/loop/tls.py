@@ -142,12 +142,20 @@ class TlsTransport:
         while rest:
             rest = await self.send_some(rest)
 
+    def finish(self) -> None:
+        """Send nothing more; what is received from here on is not decrypted."""
+        self._say_last()
+        self._inner.finish()
+
     def close(self) -> None:
+        self._say_last()
+        self._inner.close()
+
+    def _say_last(self) -> None:
         session, self._session = self._session, None
         if session is not None and not self._ciphertext and (last := session.close()):
             with suppress(trio.BrokenResourceError):  # the peer has gone first
                 self._inner.try_send([last])
-        self._inner.close()
 
     def peer_has_gone(self) -> bool:
         session = self._session

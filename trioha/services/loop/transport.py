@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 import trio
@@ -66,6 +67,9 @@ class Transport(Protocol):
         """Wait until the kernel takes some bytes and return what is left."""
 
     async def send_all(self, buffers: list[Buffer]) -> None: ...
+
+    def finish(self) -> None:
+        """Send nothing more. The peer reads an end, and what it still sends can be received."""
 
     def close(self) -> None:
         """Close at once; a pending receive or send ends with ClosedResourceError."""
@@ -173,6 +177,11 @@ class SocketTransport:
         rest = self.try_send(buffers)
         while rest:
             rest = await self.send_some(rest)
+
+    def finish(self) -> None:
+        if not self._closed:
+            with suppress(OSError):  # the peer has gone first
+                self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         if not self._closed:

@@ -142,6 +142,7 @@ class RemotingLink:
         self._closed = False
         self._in_turn = False
         self._drops_unsent = False
+        self._finishes = False
         self._counted_bytes = 0
         """Unsent bytes of this connection in the node's budget."""
         self._unfinished_bytes = 0
@@ -263,6 +264,13 @@ class RemotingLink:
             if self._nursery is not None:
                 self._nursery.cancel_scope.cancel()
 
+    def finish_nowait(self) -> None:
+        """Send what is queued and nothing more; what the peer still sends is read and dropped."""
+        self._finishes = True
+        self.flush_nowait()
+        if not self._outbox.size and not self._closed:
+            self._transport.finish()
+
     def drop_unsent(self) -> None:
         """Drop what has not left this machine if this connection ends before all requests of ours
         are answered: then no client waits for their effect."""
@@ -310,6 +318,8 @@ class RemotingLink:
                 if machine.mid_frame:
                     self.close_reason = "it closed in the middle of a frame"
                 return
+            if self._finishes:
+                continue
             instant = instant_of()
             machine.receive_data(data)
             arrived_ms = instant.now_ms - self._transport.waited_ms
@@ -415,6 +425,8 @@ class RemotingLink:
                     self._drained.set()
                 self._renew_lease(self._clock.now_ms())
             self._writing = False
+            if self._finishes:
+                self._transport.finish()
 
     def _count_unsent(self) -> None:
         """Count unread bytes in the node's budget; close a slow peer if the budget is used up.

@@ -20,6 +20,8 @@ from trioha.services.loop.transport import Listener, Transport
 from trioha.services.remoting.link import LinkLimits, Outboxes, RemotingLink
 
 _NOTE_INTERVAL_S = 60.0
+_PART_S = 1.0
+"""A peer closes as soon as it reads the end: a round trip."""
 _CLOSED = 8
 """Connections that make room for one."""
 
@@ -71,6 +73,8 @@ class RemotingServer:
         self._links: dict[str, dict[RemotingLink, None]] = {}
         """Connections by the peer's host, oldest first."""
         self.connection_count = 0
+        self._all_closed = trio.Event()
+        """Set whenever the last connection has ended."""
         self._silent: dict[RemotingLink, None] = {}
         """Connections without a served request, oldest first; others in it are skipped."""
         self._noted_s = -math.inf
@@ -87,6 +91,19 @@ class RemotingServer:
             connections.start_soon(
                 self.serve_connection, transport, name=f"remoting.conn[{transport.peer}]"
             )
+
+    async def part(self) -> None:
+        """Send what is queued and nothing more, then wait until the peers close, or `_PART_S`.
+
+        To close a connection over bytes that nobody has read resets it: a peer that still sends
+        would lose the answers that it has not read. No connection may be accepted any more.
+        """
+        self._all_closed = trio.Event()
+        for link in [link for links in self._links.values() for link in links]:
+            link.finish_nowait()
+        if self._links:
+            with trio.move_on_after(_PART_S):
+                await self._all_closed.wait()
 
     def _admits(self, peer: str) -> bool:
         """Return whether there is room for a connection, perhaps by closing others.
@@ -157,6 +174,8 @@ class RemotingServer:
             del self._links[host][link]
             if not self._links[host]:
                 del self._links[host]
+            if not self._links:
+                self._all_closed.set()
             self._silent.pop(link, None)
             if self._on_closed is not None:
                 with self.outboxes.batch():

@@ -216,3 +216,17 @@ async def test_a_peer_that_does_not_close_holds_up_a_stop_for_a_second(
         await door.server.part()
         assert trio.current_time() - begin_s == 1.0
         assert door.server.connection_count == 1
+
+
+async def test_half_a_frame_that_a_stop_drops_is_no_fault_of_its_sender(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_door() as door:
+        peer = await door.connect(asks=True, request=ASK + ASK[:10])
+        async with trio.open_nursery() as stopping:
+            stopping.start_soon(door.server.part)
+            await wait_all_tasks_blocked()
+            await peer.send_all([ASK[10:]])
+            peer.close()
+        assert door.server.connection_count == 0
+        assert door.events.of("connection_closed") == []

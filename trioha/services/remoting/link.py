@@ -315,7 +315,7 @@ class RemotingLink:
                 self.close_reason = str(error)
                 return
             if not data:
-                if machine.mid_frame:
+                if machine.mid_frame and not self._finishes:
                     self.close_reason = "it closed in the middle of a frame"
                 return
             if self._finishes:

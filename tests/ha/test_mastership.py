@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from trioha.errors import LocalProtocolError, StoreError
 from trioha.ha.epochs import NONCE_BYTES, EpochHistory, EpochRecord
+from trioha.ha.kept_mastership import KeptMastership
 from trioha.ha.mastership import MEMBERS_MAX, Mastership, Standing
 
 MASTER, SLAVE, FENCED = Standing.MASTER, Standing.SLAVE, Standing.FENCED
@@ -151,6 +153,16 @@ def test_a_number_without_a_nonce_is_no_term() -> None:
     slave = Node(1, master=False)
     assert not slave.it.hear(1000, b"", "a name server", decided=True)
     assert slave.it.follows_term(1, nonce(1)), "its master, which could not be told of epoch 1000"
+
+
+def test_a_number_without_a_nonce_that_an_earlier_version_kept_is_dropped() -> None:
+    slave = Node(1, master=False)
+    slave.it.adopt(Node().it.history)
+    assert slave.disk is not None
+    kept = KeptMastership.decode(slave.disk)
+    slave.disk = attrs.evolve(kept, known_epoch=1000, known_nonce=b"").encode()
+    slave.start(master=False)
+    assert (slave.it.standing, slave.it.known_epoch) == (SLAVE, 1)
 
 
 def test_for_an_equal_number_only_the_one_who_decides_is_believed() -> None:

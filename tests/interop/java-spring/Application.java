@@ -22,10 +22,10 @@ import org.apache.rocketmq.spring.support.RocketMQHeaders;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.context.ConfigurableApplicationContext;
-import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.messaging.Message;
 import org.springframework.messaging.support.MessageBuilder;
+import org.springframework.stereotype.Component;
 
 /**
  * An application on rocketmq-spring-boot-starter: each way of its template to send, and each kind of its listeners.
@@ -159,6 +159,7 @@ public class Application {
         MISSING.countDown();
     }
 
+    @Component
     @RocketMQMessageListener(topic = "spring-normal", consumerGroup = "spring-tagged", selectorExpression = "red",
         delayLevelWhenNextConsume = 1)
     static class Tagged implements RocketMQListener<MessageExt> {
@@ -172,6 +173,7 @@ public class Application {
         }
     }
 
+    @Component
     @RocketMQMessageListener(topic = "spring-normal", consumerGroup = "spring-filtered",
         selectorType = SelectorType.SQL92, selectorExpression = "weight > 3")
     static class Filtered implements RocketMQListener<String> {
@@ -181,6 +183,7 @@ public class Application {
         }
     }
 
+    @Component
     @RocketMQMessageListener(topic = "spring-normal", consumerGroup = "spring-broadcast", selectorExpression = "blue",
         messageModel = MessageModel.BROADCASTING)
     static class Broadcast implements RocketMQListener<String> {
@@ -193,6 +196,7 @@ public class Application {
         }
     }
 
+    @Component
     @RocketMQMessageListener(topic = "spring-ordered", consumerGroup = "spring-ordered",
         consumeMode = ConsumeMode.ORDERLY)
     static class Ordered implements RocketMQListener<String> {
@@ -202,6 +206,7 @@ public class Application {
         }
     }
 
+    @Component
     @RocketMQMessageListener(topic = "spring-delayed", consumerGroup = "spring-delayed")
     static class Delayed implements RocketMQListener<String> {
         @Override
@@ -211,6 +216,7 @@ public class Application {
         }
     }
 
+    @Component
     @RocketMQMessageListener(topic = "spring-transactions", consumerGroup = "spring-transactions")
     static class Committed implements RocketMQListener<String> {
         @Override
@@ -219,6 +225,7 @@ public class Application {
         }
     }
 
+    @Component
     @RocketMQMessageListener(topic = "spring-requests", consumerGroup = "spring-requests")
     static class Answering implements RocketMQReplyListener<String, String> {
         @Override
@@ -246,40 +253,5 @@ public class Application {
             got("checked", message.getHeaders().get("fate"));
             return RocketMQLocalTransactionState.COMMIT;
         }
-    }
-
-    @Bean
-    Tagged tagged() {
-        return new Tagged();
-    }
-
-    @Bean
-    Filtered filtered() {
-        return new Filtered();
-    }
-
-    @Bean
-    Broadcast broadcast() {
-        return new Broadcast();
-    }
-
-    @Bean
-    Ordered ordered() {
-        return new Ordered();
-    }
-
-    @Bean
-    Delayed delayed() {
-        return new Delayed();
-    }
-
-    @Bean
-    Committed committed() {
-        return new Committed();
-    }
-
-    @Bean
-    Answering answering() {
-        return new Answering();
     }
 }

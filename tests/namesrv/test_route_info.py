@@ -56,6 +56,10 @@ class Registry:
             return {}
         return {it.broker_name: dict(it.broker_addrs) for it in route.broker_datas}
 
+    def queues(self, topic: str) -> list[int]:
+        route = self.routes.pick_route(topic)
+        return [] if route is None else [queue.write_queue_nums for queue in route.queue_datas]
+
     def perms(self, topic: str) -> list[int]:
         route = self.routes.pick_route(topic)
         return [] if route is None else [queue.perm for queue in route.queue_datas]
@@ -97,16 +101,28 @@ def test_a_registration_adds_and_changes_topics_but_never_removes_any() -> None:
     assert route.queue_datas[0].write_queue_nums == 9
 
 
-def test_topics_are_taken_only_when_the_data_version_differs() -> None:
+def test_known_topics_change_only_when_the_data_version_differs() -> None:
     """Gotcha 28: both numbers count."""
     registry = Registry()
     registry.register(MASTER, topics("A"))
-    registry.register(MASTER, topics("B"))
-    assert registry.addresses("B") == {}
-    registry.register(MASTER, topics("B"), DataVersion(V1.timestamp, V1.counter + 1))
-    assert registry.addresses("B")
-    registry.register(MASTER, topics("C"), DataVersion(V1.timestamp + 1, V1.counter + 1))
-    assert registry.addresses("C")
+    registry.register(MASTER, topics("A", queues=8))
+    assert registry.queues("A") == [4]
+    registry.register(MASTER, topics("A", queues=8), DataVersion(V1.timestamp, V1.counter + 1))
+    assert registry.queues("A") == [8]
+    newest = DataVersion(V1.timestamp + 1, V1.counter + 1)
+    registry.register(MASTER, topics("A", queues=16), newest)
+    assert registry.queues("A") == [16]
+
+
+def test_new_topics_are_added_under_an_unchanged_data_version() -> None:
+    """A broker of RocketMQ 5.3 may register one topic first, then all under the same version."""
+    registry = Registry()
+    registry.register(MASTER, topics("A"))
+    registry.register(MASTER, topics("A", "B", queues=8))
+    assert (registry.queues("A"), registry.queues("B")) == ([4], [8])
+    registry.register(SLAVE, topics("C"))
+    registry.register(SLAVE, topics("C", "D"))
+    assert registry.addresses("D") == {}
 
 
 def test_closing_the_connection_removes_the_broker_at_once() -> None:

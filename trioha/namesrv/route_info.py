@@ -2,7 +2,8 @@
 
 Theory of operation. Brokers register every 30 s. Nothing is stored: a restarted name server learns
 everything within that time. A registration is an upsert: it adds and changes topics and never
-removes any, since a broker that has just created a topic sends only that one. Only a master's
+removes any, since a broker that has just created a topic sends only that one. It changes the topics
+that are known only if its data version differs, and always adds those that are not. Only a master's
 registration counts for topics. A broker is alive while its connection is open and it has registered
 within 120 s. When either ends, its address is removed at once, and its name and queues with its
 last address. So a slave without its master stays in the routes: consumers go on reading, producers
@@ -142,10 +143,11 @@ class RouteInfoManager:
         takes_id = entry.addresses.get(broker.broker_id) != broker.address
         entry.addresses[broker.broker_id] = broker.address
         version_changed = previous is None or previous.data_version != data_version
-        if broker.broker_id == MASTER_ID and (takes_id or version_changed):
+        if broker.broker_id == MASTER_ID:
+            everything = takes_id or version_changed
             name = entry.name
-            for topic, data in queues.items():
-                self._topics.setdefault(topic, {})[name] = data
+            for topic in queues if everything else queues.keys() - entry.topics:
+                self._topics.setdefault(topic, {})[name] = queues[topic]
             entry.topics.update(queues)
         if previous is not None:
             self._unlink(previous)

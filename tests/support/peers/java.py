@@ -166,14 +166,17 @@ def write_properties(path: Path, values: Mapping[str, object]) -> Path:
     return path
 
 
-def java_namesrv(processes: Processes, port: int | None = None, name: str = "namesrv") -> Node:
+def java_namesrv(
+    processes: Processes, port: int | None = None, name: str = "namesrv", release: str = "4"
+) -> Node:
     """A Java name server on loopback, not yet started."""
-    require_java()
+    require_java(release)
     port = port or free_ports()
     home = processes.root / f"java-{name}"
     config = {"listenPort": port, "kvConfigPath": home / "kvConfig.json", "rocketmqHome": home}
     file = write_properties(home / "namesrv.conf", config)
-    command = java_command("org.apache.rocketmq.namesrv.NamesrvStartup", home, ["-c", str(file)])
+    main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+    command = java_command(main, home, ["-c", str(file)], release=release)
     process = _java_process(processes, f"java-{name}", command, home)
     return Node(process, f"127.0.0.1:{port}", r"The Name Server boot success")
 

@@ -9,6 +9,7 @@ from support.handlers.namesrv import MASTER, register_request, route_request, to
 from support.peers.java import java_namesrv
 from support.processes.admin import REQUEST_S, receive_frame, request
 from support.processes.rig import Node, Processes, trioha_namesrv
+
 from trioha.wire.bodies import DataVersion
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode

@@ -41,6 +41,7 @@ from trioha_console.hung_up import when_hung_up
 from trioha_console.layout import Layout, load_layout, save_layout
 from trioha_console.operations import PlannedOperation
 from trioha_console.other_clusters import OpenContext
+from trioha_console.overall import overall_state
 from trioha_console.program import Program
 from trioha_console.replay_source import ReplaySource
 from trioha_console.roles import ControlFilter
@@ -62,7 +63,7 @@ from trioha_console.views.replication import ReplicationView
 from trioha_console.views.topics import TopicsView
 from trioha_console.views.view import View
 from trioha_console.widgets.grid import Grid
-from trioha_console.widgets.header import HeaderLine, NavLine
+from trioha_console.widgets.header import HeaderLine, NavLine, TitleLine
 from trioha_console.widgets.keys import KeysLine
 from trioha_console.widgets.prompt import Prompt
 from trioha_console.widgets.replay_bar import ReplayBar
@@ -331,6 +332,8 @@ class ConsoleApp(CommandActions, App[None]):
             bar.draw()
         if self.frame is None:
             return
+        for title in self.screen.query(TitleLine):
+            title.show_state(tuple(overall_state(self.frame.snapshot, self.alerts.active)))
         if isinstance(self.screen, DetailScreen | TransferScreen):
             if self.screen.is_mounted:
                 self.screen.show(self.frame)

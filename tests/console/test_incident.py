@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import subprocess
@@ -14,6 +15,13 @@ from support.fakes.raw_topics import add_topics
 from support.processes.rig import REPO
 from support.screens.screens import LARGE, SMALL, open_console
 from trioha_console.widgets.prompt import Prompt
+
+from trioha.wire.remoting_command import RemotingCommand
+
+
+async def never(address: str, command: RemotingCommand) -> RemotingCommand:
+    """No answer: what waits for one stays as it is."""
+    return await asyncio.get_running_loop().create_future()
 
 
 def deposed() -> tuple[RawCluster, str, str]:
@@ -59,6 +67,27 @@ async def test_the_state_is_in_sight_whatever_else_is_in_the_line(size: tuple[in
             first = console.text.splitlines()[0]
             assert first.startswith(" ✖ 1 node  ✖ ")
             assert " WRITE " in first
+
+
+@pytest.mark.parametrize("size", [(60, 16), SMALL, LARGE])
+async def test_the_state_is_in_sight_on_the_screens_over_the_main_one(
+    size: tuple[int, int],
+) -> None:
+    """Nobody who looks at one group, node or plan misses that a node has died."""
+    cluster = RawCluster()
+    nodes = cluster.add_set("broker-a", slaves=1)
+    add_topics(cluster, nodes[0])
+    async with open_console(cluster, size, armed=True) as console:
+        console.source.answer = never
+        await console.press("5", "enter")
+        assert console.text.startswith(" ● all well  ")
+        cluster.silent[nodes[1]] = "Connection refused"
+        await console.tick(2)
+        assert console.text.startswith(" ✖ 1 node  ")
+        for keys in (("1", "enter"), ("1", "F"), ("3", "D")):
+            await console.press("escape", *keys)
+            assert console.app.screen is not console.app.main, keys
+            assert console.text.startswith(" ✖ 1 node  "), keys
 
 
 async def test_all_is_not_well_beside_an_alert() -> None:

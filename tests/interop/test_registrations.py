@@ -38,7 +38,7 @@ def shown(namesrv: str, *names: str) -> dict[str, str]:
     for name in names:
         answer = request(namesrv, route_request(name))
         if answer.code == ResponseCode.SUCCESS:
-            (queue,) = TopicRouteData.decode(bytes(answer.body)).queue_datas
+            (queue,) = TopicRouteData.decode(answer.body_bytes()).queue_datas
             found[name] = f"{queue.write_queue_nums} {queue.perm}"
     return found
 
@@ -56,13 +56,13 @@ def test_topics_of_an_unchanged_data_version(processes: Processes, make: str) ->
         ask(connection, register_request(table=topics("A", "B", queues=8), version=V1))
         added = {} if make == "java-4" else {"B": "8 6"}
         assert shown(namesrv, "A", "B") == {"A": "4 6"} | added
-        wipe = {"brokerName": MASTER.broker_name}
-        ask(connection, RemotingCommand(RequestCode.WIPE_WRITE_PERM_OF_BROKER, wipe))
+        wipe = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+        ask(connection, RemotingCommand(wipe, {"brokerName": MASTER.broker_name}))
         ask(connection, register_request(table=topics("A", "C"), version=V1))
         added = {} if make == "java-4" else {"B": "8 4", "C": "4 6"}
         assert shown(namesrv, "A", "B", "C") == {"A": "4 4"} | added
-        delete = {"topic": "A"}
-        ask(connection, RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, delete))
+        delete = RequestCode.DELETE_TOPIC_IN_NAMESRV
+        ask(connection, RemotingCommand(delete, {"topic": "A"}))
         ask(connection, register_request(table=topics("A"), version=V1))
         added = {} if make == "java-4" else {"A": "4 6"}
         assert shown(namesrv, "A") == added

@@ -12,9 +12,11 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
+from trioha_console.cells import Cell
 from trioha_console.frame import Frame
 from trioha_console.roles import lines_of
 from trioha_console.widgets.grid import Grid
+from trioha_console.widgets.header import TitleLine
 from trioha_console.widgets.keys import KeysLine
 from trioha_console.widgets.prompt import Prompt
 
@@ -38,8 +40,6 @@ class DetailScreen(Screen[None]):
     SCOPED_CSS = False
     DEFAULT_CSS = """
     DetailScreen {
-        & > #detail-title { height: 1; padding: 0 1; background: $panel; text-wrap: nowrap;
-            text-overflow: ellipsis; }
         & > #detail-tabs { height: 1; padding: 0 1; background: $surface; text-wrap: nowrap; }
         & > #detail-said { height: auto; display: none; padding: 0 1; color: $warning; }
         & > ContentSwitcher { height: 1fr; }
@@ -47,7 +47,7 @@ class DetailScreen(Screen[None]):
     """
 
     def compose(self) -> ComposeResult:
-        yield Static(id="detail-title")
+        yield TitleLine()
         yield Static(id="detail-tabs")
         yield Static(id="detail-said", markup=False)
         with ContentSwitcher(initial=self.tabs[0][0]):
@@ -82,8 +82,8 @@ class DetailScreen(Screen[None]):
         """Draw this moment."""
         raise NotImplementedError
 
-    def set_title(self, title: Content) -> None:
-        self.query_one("#detail-title", Static).update(title)
+    def set_title(self, title: Cell) -> None:
+        self.query_one(TitleLine).show_title(title)
 
     def say(self, words: str) -> None:
         """A line of trouble under the tabs; "" takes it away."""

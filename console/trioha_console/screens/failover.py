@@ -38,6 +38,7 @@ from trioha_console.screens.failover_tables import (
 from trioha_console.source import Source
 from trioha_console.widgets.confirmation import TypedConfirmation
 from trioha_console.widgets.grid import Grid
+from trioha_console.widgets.header import TitleLine
 from trioha_console.widgets.keys import KeysLine
 
 
@@ -70,9 +71,8 @@ class FailoverScreen(Screen[None]):
     SCOPED_CSS = False
     DEFAULT_CSS = """
     FailoverScreen {
-        & > #fo-title, & > #fo-stages { height: 1; padding: 0 1; text-wrap: nowrap;
-            text-overflow: ellipsis; background: $panel; }
-        & > #fo-stages { background: $surface; }
+        & > #fo-stages { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
+            background: $surface; }
         & > #fo-members { height: auto; min-height: 4; max-height: 9; }
         & > #fo-plan { height: auto; padding: 1 1 0 1; }
         & > #fo-steps { height: 1fr; margin-top: 1; }
@@ -126,7 +126,7 @@ class FailoverScreen(Screen[None]):
         return self.stage is FailoverStage.STEPS
 
     def compose(self) -> ComposeResult:
-        yield Static(id="fo-title")
+        yield TitleLine()
         yield Static(id="fo-stages")
         yield Grid(MEMBERS, empty="Asking name servers and members…", id="fo-members")
         yield Static(id="fo-plan", markup=False)
@@ -277,9 +277,9 @@ class FailoverScreen(Screen[None]):
         if self.plan is not None and stage is not FailoverStage.FACTS:
             forced = self.plan.kind is Kind.FORCED
             kind = "  forced: the master is out" if forced else "  planned switch"
-        title: Cell = (("fail over  ", "title"), (self.broker_name, "strong"), (kind, "accent"))
+        title: Cell = (("fail over  ", "title"), (self.broker_name, "strong"))
         title += (("  WRITE", "bad"),) if self._armed else (("  read-only", "dim"),)
-        self.query_one("#fo-title", Static).update(content_of(title))
+        self.query_one(TitleLine).show_title((*title, (kind, "accent")))
         spans: list[tuple[str, str]] = []
         for one, words in _STAGES:
             spans.append((words, "accent" if one is stage else "dim"))

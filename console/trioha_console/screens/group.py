@@ -34,7 +34,6 @@ from trioha_console.frame import Frame
 from trioha_console.marks import bar
 from trioha_console.replay_source import ReplaySource
 from trioha_console.retention import kept_cell, retention_level
-from trioha_console.roles import content_of
 from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.text import TextScreen
 from trioha_console.source import Source
@@ -250,11 +249,11 @@ class GroupScreen(DetailScreen):
     def show(self, frame: Frame) -> None:
         group = frame.snapshot.groups.get(self.group_name)
         if group is None:
-            self.set_title(content_of(cell(f"{self.group_name}: no such group any more", "warn")))
+            self.set_title(cell(f"{self.group_name}: no such group any more", "warn"))
             return
         frame.history.add_groups(frame.snapshot)
         eta_s = frame.history.group_eta_s(self.group_name)
-        self.set_title(content_of(_title(group, eta_s)))
+        self.set_title(_title(group, eta_s))
         most = max((one.lag for one in group.queues), default=0)
         self.query_one("#queues-of", Grid).show_rows(
             [MemberLine(one, most, retention_level(one, self._rules)) for one in group.queues]

@@ -22,9 +22,9 @@ from trioha.watch.replica import NOT_TRIOHA_CODE
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.words import size_in_words
-from trioha_console.cells import Cell
+from trioha_console.cells import Cell, cell
 from trioha_console.frame import Frame
-from trioha_console.roles import condition_cell, content_of, lines_of
+from trioha_console.roles import condition_cell
 from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.node_tables import (
     JOURNAL,
@@ -125,14 +125,14 @@ class NodeScreen(DetailScreen):
     def show(self, frame: Frame) -> None:
         replica = frame.snapshot.replica(self.address)
         if replica is None:
-            self.set_title(lines_of(f"{self.address}: not among the nodes any more"))
+            self.set_title(cell(f"{self.address}: not among the nodes any more", "warn"))
             return
         condition = condition_of(replica)
         title: Cell = ((f"{replica.name} {replica.own_id}  ", "title"),)
         title += ((f"{replica.address}  ", "strong"), *condition_cell(condition))
         if condition.why:
             title += ((f"  {condition.why}", "dim"),)
-        self.set_title(content_of(title))
+        self.set_title(title)
         self.query_one("#node-facts", FactList).show(
             (("the node", "title"),),
             [*node_facts(replica), *waits_facts(self._waits, frame.wall_ms)],

@@ -25,6 +25,7 @@ from trioha_console.operations import Done, Planned, PlannedOperation
 from trioha_console.roles import content_of
 from trioha_console.source import Source
 from trioha_console.widgets.confirmation import TypedConfirmation
+from trioha_console.widgets.header import TitleLine
 from trioha_console.widgets.keys import KeysLine
 
 _SAID_EVERY_S = 0.2
@@ -50,7 +51,6 @@ class OperationScreen(Screen[str | None]):
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
     OperationScreen {
-        & > #op-title { height: 1; padding: 0 1; background: $panel; text-wrap: nowrap; }
         & > VerticalScroll { height: auto; max-height: 1fr; padding: 1 1 0 1; }
         & #op-plan { height: auto; }
         & > #op-outcome { height: auto; max-height: 50%; padding: 1 1 0 1; }
@@ -87,7 +87,7 @@ class OperationScreen(Screen[str | None]):
         return self.stage is OperationStage.RUNNING
 
     def compose(self) -> ComposeResult:
-        yield Static(id="op-title")
+        yield TitleLine()
         with VerticalScroll(can_focus=False):
             yield Static("Asking the cluster…", id="op-plan", markup=False)
         yield TypedConfirmation(self.operation.name)
@@ -97,7 +97,7 @@ class OperationScreen(Screen[str | None]):
     def on_mount(self) -> None:
         title: Cell = ((f"{self.operation.title}  ", "title"), (self.operation.name, "strong"))
         title += (("  WRITE", "bad"),) if self._armed else (("  read-only", "dim"),)
-        self.query_one("#op-title", Static).update(content_of(title))
+        self.query_one(TitleLine).show_title(title)
         self._make_plan()
 
     def _make_plan(self) -> None:

@@ -18,6 +18,7 @@ from textual.widgets import Static
 from trioha.errors import TriohaError
 from trioha_console.cells import Cell
 from trioha_console.roles import content_of
+from trioha_console.widgets.header import TitleLine
 from trioha_console.widgets.keys import KeysLine
 
 
@@ -30,7 +31,6 @@ class TextScreen(Screen[None]):
     ]
     DEFAULT_CSS = """
     TextScreen {
-        & > #text-title { height: 1; padding: 0 1; background: $panel; text-wrap: nowrap; }
         & > VerticalScroll { height: 1fr; padding: 0 1; }
         & #text-lines { height: auto; }
     }
@@ -48,7 +48,7 @@ class TextScreen(Screen[None]):
         self._ask = ask
 
     def compose(self) -> ComposeResult:
-        yield Static(content_of(self._title), id="text-title")
+        yield TitleLine(self._title)
         with VerticalScroll():
             yield Static("Asking…", id="text-lines", markup=False)
         yield KeysLine()

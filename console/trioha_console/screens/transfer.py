@@ -41,6 +41,7 @@ from trioha_console.roles import condition_cell, content_of
 from trioha_console.source import Source
 from trioha_console.widgets.confirmation import TypedConfirmation
 from trioha_console.widgets.grid import Grid
+from trioha_console.widgets.header import TitleLine
 from trioha_console.widgets.keys import KeysLine
 
 
@@ -104,8 +105,6 @@ class TransferScreen(Screen[None]):
     SCOPED_CSS = False
     DEFAULT_CSS = """
     TransferScreen {
-        & > #tr-title { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
-            background: $panel; }
         & > #tr-members { height: auto; min-height: 4; max-height: 12; }
         & > #tr-plan { height: auto; padding: 1 1 0 1; }
         & > #tr-outcome { height: 1fr; padding: 1 1 0 1; }
@@ -134,7 +133,7 @@ class TransferScreen(Screen[None]):
         return self.stage is TransferStage.ASKING
 
     def compose(self) -> ComposeResult:
-        yield Static(id="tr-title")
+        yield TitleLine()
         yield Grid(MEMBERS, empty="Nothing is known of this group yet.", id="tr-members")
         yield Static(id="tr-plan", markup=False)
         yield TypedConfirmation(self.broker_name, id="tr-confirm")
@@ -144,7 +143,7 @@ class TransferScreen(Screen[None]):
     def on_mount(self) -> None:
         title: Cell = (("hand over  ", "title"), (self.broker_name, "strong"))
         title += (("  WRITE", "bad"),) if self._armed else (("  read-only", "dim"),)
-        self.query_one("#tr-title", Static).update(content_of(title))
+        self.query_one(TitleLine).show_title(title)
         self.query_one("#tr-members").focus()
 
     def show(self, frame: Frame) -> None:

@@ -91,6 +91,38 @@ def _clock(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).astimezone().strftime("%H:%M:%S")
 
 
+class TitleLine(Static):
+    """The top line of a screen over the main one: the cluster's state, then what is shown."""
+
+    DEFAULT_CSS = """
+    TitleLine { height: 1; padding: 0 1; background: $panel; text-wrap: nowrap;
+        text-overflow: ellipsis; }
+    """
+
+    def __init__(self, title: Cell = ()) -> None:
+        super().__init__(markup=False)
+        self._overall: Cell = ()
+        self._subject = title
+
+    def on_mount(self) -> None:
+        self._draw()
+        self.app.call_later(self.app.run_action, "app.redraw")
+
+    def show_state(self, state: Cell) -> None:
+        if state != self._overall:
+            self._overall = state
+            self._draw()
+
+    def show_title(self, title: Cell) -> None:
+        if title != self._subject:
+            self._subject = title
+            self._draw()
+
+    def _draw(self) -> None:
+        # The state first: of a narrow line the end is cut off.
+        self.update(content_of((*self._overall, *self._subject)), layout=False)
+
+
 class NavLine(Static):
     """The screens by number; a click opens one."""
 

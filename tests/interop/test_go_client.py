@@ -61,6 +61,24 @@ def test_go_client_sends_and_consumes(processes: Processes, clients: Clients, to
     assert [m.body for m in heir.wait_for_bodies(["for the heir"])] == ["for the heir"]
 
 
+def test_go_client_gets_what_its_sql_filter_accepts(
+    processes: Processes, clients: Clients, topic: str
+) -> None:
+    """Also what is delivered again: a filter holds for a message and for its retries."""
+    cluster = Cluster(processes, settings={**SMALL_FILES, "enablePropertyFilter": True}).start()
+    create_topic(cluster.master.address, cluster.namesrv, topic)
+    producer = clients.producer("go", cluster.namesrv)
+    for number in range(20):
+        properties = {"n": str(number), "region": ("eu", "us")[number % 2]}
+        sent = producer.send(topic, f"{number}", tags="TagA", properties=properties)
+        assert sent.status == "SEND_OK"
+    sql = "n BETWEEN 3 AND 9 AND (region = 'eu' OR n = 7) AND TAGS = 'TagA'"
+    consumer = clients.consumer("go", cluster.namesrv, f"{topic}-sql", topic, sql=sql, fail_below=1)
+    # Each is refused once, and comes again after 10 s, the first of the levels for retries.
+    messages = consumer.wait_for_count(8, within_s=40.0)
+    assert sorted(message.body or "" for message in messages) == sorted(["4", "6", "7", "8"] * 2)
+
+
 def test_go_client_commits_rolls_back_and_answers_checks(
     processes: Processes, clients: Clients, topic: str
 ) -> None:

@@ -37,6 +37,7 @@ var statuses = map[primitive.SendStatus]string{
 type options struct {
 	Topic      string `json:"topic"`
 	Expression string `json:"expression"`
+	SQL        string `json:"sql"`
 	FailBelow  int32  `json:"fail_below"`
 	Orderly    bool   `json:"orderly"`
 	TimeoutMs  int    `json:"timeout_ms"`
@@ -230,6 +231,9 @@ func consume(namesrv, group string, chosen options) error {
 		return err
 	}
 	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: chosen.Expression}
+	if chosen.SQL != "" {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: chosen.SQL}
+	}
 	err = client.Subscribe(chosen.Topic, selector, func(
 		_ context.Context, messages ...*primitive.MessageExt,
 	) (consumer.ConsumeResult, error) {

@@ -265,7 +265,7 @@ class Clients:
         **options: Any,
     ) -> StockConsumer:
         """A started push consumer. Options: fail_below (times); access_key, secret_key; orderly,
-        threads (C++, Java); lite (pull), sql (a filter), max_reconsume_times, poll_ms,
+        threads (C++, Java); sql (a filter; Go, Java); lite (pull), max_reconsume_times, poll_ms,
         system_properties (Java).
         With `wait=False` it may not be ready yet: several can start at once."""
         options |= {"topic": topic, "expression": expression}

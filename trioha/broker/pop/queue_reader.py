@@ -130,7 +130,7 @@ class QueueReader:
         result = self._store.get_message(topic, queue_id, offset, count_max, None)
         if result.status is GetStatus.FOUND:
             return _found(key, result)
-        return FoundMessages(key, rest=max(0, result.max_offset - offset))
+        return FoundMessages(key)
 
     def rest(self, topic: str, group: str, queue_id: int, init_mode: int) -> int:
         """Return the number of messages behind the group's cursor."""

@@ -626,10 +626,11 @@ def runs(shared_processes: Processes) -> Iterator[Runs]:
     with ThreadPoolExecutor(2 * len(SCENARIOS)) as pool:
         yield {
             (name, make): Run(
-                client := PopClient(brokers[make].address, name.replace("_", "-")),
+                client := PopClient(brokers[make].address, topic, f"{topic}-group"),
                 pool.submit(run, client),
             )
             for name, run in SCENARIOS.items()
+            for topic in (name.replace("_", "-"),)
             for make in BOTH
         }
 

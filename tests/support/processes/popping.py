@@ -59,17 +59,14 @@ class Waiting:
 
 @attrs.define(eq=False)
 class PopClient:
-    """The client of one group and topic, named alike. `told` has one entry for each step."""
+    """The client of one group and topic. `told` has one entry for each step."""
 
     address: str
     topic: str
+    group: str
     told: dict[str, object] = attrs.Factory(dict)
     late_ms: list[int] = attrs.Factory(list)
     """How long after its due time each message was stored to be delivered again."""
-
-    @property
-    def group(self) -> str:
-        return f"{self.topic}-group"
 
     # Requests.
 

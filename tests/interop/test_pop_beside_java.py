@@ -17,7 +17,14 @@ from support.clusters.meeting import BOTH
 from support.clusters.pair import SMALL_FILES, Make
 from support.peers.java import java_broker
 from support.processes.popping import LONG_MS, PopClient, Waiting
-from support.processes.rig import Processes, start_all, trioha_broker, trioha_namesrv
+from support.processes.rig import (
+    Node,
+    Processes,
+    running_processes,
+    start_all,
+    trioha_broker,
+    trioha_namesrv,
+)
 from support.processes.status import wait_until
 
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -28,6 +35,7 @@ pytestmark = pytest.mark.xdist_group("pop beside java")
 
 SHORT_MS = 1_500
 """Invisible time of messages that are left alone until they come again."""
+AGAIN_S = 60.0
 STEADY_MS = 3_000
 """That of messages of which some are acknowledged first."""
 LATER_MS_MAX = 2_000
@@ -39,8 +47,7 @@ SETTINGS: Mapping[str, object] = {
     "enablePropertyFilter": True,
 }
 # One revive queue keeps the order of due times; the intervals make redelivery quick.
-JAVA: Mapping[str, object] = {
-    **SETTINGS,
+QUICK_JAVA: Mapping[str, object] = {
     "reviveQueueNum": 1,
     "reviveInterval": 50,
     "reviveMaxSlow": 1,
@@ -306,6 +313,59 @@ def change_invisible(client: PopClient) -> None:
 
 
 @scenario
+def hidden_redeliveries(client: PopClient) -> None:
+    """A change of the invisible time of a message that has come again."""
+    client.create()
+    client.send("a")
+    (a,) = client.pop("first", invisibleTime=SHORT_MS)
+    (a,) = client.pop_again("again", a)
+    a = client.hide("again, hidden", a, SHORT_MS)
+    (a,) = client.pop_again("once more", a)
+    client.batch_ack("acknowledged", a)
+    client.batch_ack("acknowledged again", a)
+
+
+@scenario
+def acknowledgements_of_all_queues(client: PopClient) -> None:
+    """One pop of several queues, of which a filter leaves out some messages."""
+    client.create(queues=2)
+    for queue in range(2):
+        for body, tag in (("b", "B"), ("a", "A"), ("b2", "B"), ("a2", "A"), ("a3", "A")):
+            client.send(f"{body}-{queue}", queue=queue, tags=tag)
+    found = client.pop("all of A", queueId=-1, exp="A", invisibleTime=STEADY_MS)
+    by_body = {message.body: message for message in found}
+    client.ack("one", by_body.pop("a2-0"))
+    client.batch_ack("three", by_body.pop("a-1"), by_body.pop("a-0"), by_body.pop("a2-1"))
+    client.send("new", tags="A")
+    client.pop("new ones meanwhile", queueId=-1, exp="A")
+
+    def are_back() -> bool:
+        answer = client.ask(RequestCode.PEEK_MESSAGE, client.pop_fields({"queueId": 1}))
+        return answer.code == 0 and answer.ext_int("restNum") == len(by_body)
+
+    wait_until("back", are_back, AGAIN_S)
+    client.send("newer", queue=1, tags="A")
+    found = client.pop("retries and a new one", queueId=1, exp="A")
+    client.batch_ack("all", *found)
+
+
+@scenario
+def progress(client: PopClient) -> None:
+    """The group's offset follows its pops, not its acknowledgements."""
+    client.create()
+    client.send(*"abcde")
+    client.pop("three", maxMsgNums=3)
+    fields = {"consumerGroup": client.group, "topic": client.topic, "queueId": 0}
+
+    def offset() -> int:
+        return client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields).ext_int("offset")
+
+    wait_until("committed", lambda: offset() == 3)
+    client.pop("the rest")
+    wait_until("committed", lambda: offset() == 5)
+
+
+@scenario
 def order(client: PopClient) -> None:
     """An ordered pop blocks its queue until all of the batch is acknowledged."""
     client.create(queues=2, consumeMessageOrderly=True)
@@ -329,6 +389,37 @@ def order(client: PopClient) -> None:
 
 
 @scenario
+def order_of_every_queue(client: PopClient) -> None:
+    client.create(queues=3, consumeMessageOrderly=True)
+    for queue in range(2):
+        client.send(f"{queue}-a", f"{queue}-b", queue=queue)
+    found = client.pop("two of two", order=True, queueId=-1, invisibleTime=SHORT_MS)
+    client.pop("all blocked", order=True, queueId=-1)
+    by_body = {message.body: message for message in found}
+    client.batch_ack("one queue", by_body["0-b"], by_body["0-a"])
+    client.send("0-c", "0-d")
+    client.pop("that queue", order=True, queueId=-1, maxMsgNums=1)
+    client.pop("the other, after the time", order=True, queueId=1, pollTime=20_000)
+
+
+@scenario
+def order_in_smaller_batches(client: PopClient) -> None:
+    """What was acknowledged behind the first comes again with it."""
+    client.create(consumeMessageOrderly=True)
+    client.send(*"abcd")
+    _, b, c, _ = client.pop("four", order=True, invisibleTime=SHORT_MS)
+    client.ack("the second", b)
+    client.ack("the third", c)
+    fields = {"order": True, "pollTime": 20_000, "invisibleTime": SHORT_MS}
+    a, b = client.pop("two, after the time", maxMsgNums=2, **fields)
+    client.ack("the first", a)
+    tell_offset(client, "offset")
+    b, c, d = client.pop("the rest, after the time", **fields)
+    client.batch_ack("all", b, c, d)
+    tell_offset(client, "offset at the end")
+
+
+@scenario
 def order_after_its_time(client: PopClient) -> None:
     """The batch comes again in order with the counts of deliveries; what was acknowledged too."""
     client.create(consumeMessageOrderly=True)
@@ -340,6 +431,24 @@ def order_after_its_time(client: PopClient) -> None:
     client.ack("the first", found[0])
     client.pop("the rest, after the time", order=True, pollTime=20_000)
     tell_offset(client, "offset")
+
+
+@scenario
+def order_and_tags(client: PopClient) -> None:
+    """The offset passes over what the filter rejects."""
+    client.create(consumeMessageOrderly=True)
+    for body, tag in (("a", "A"), ("b", "B"), ("a2", "A"), ("b2", "B"), ("a3", "A"), ("b3", "B")):
+        client.send(body, tags=tag)
+    a, a2 = client.pop("two of A", order=True, exp="A", maxMsgNums=2)
+    client.ack("the second", a2)
+    client.ack("one between", attrs.evolve(a, handle=a.handle[:-1] + "1"))
+    client.ack("the first", a)
+    tell_offset(client, "offset after both")
+    (a3,) = client.pop("the last of A", order=True, exp="A")
+    client.batch_ack("acknowledged", a3)
+    tell_offset(client, "offset after all of A")
+    client.pop("nothing of A", order=True, exp="A")
+    tell_offset(client, "offset at the end")
 
 
 @scenario
@@ -440,6 +549,11 @@ def assignments(client: PopClient) -> None:
     set_mode(client, "of a retry topic", topic=f"%RETRY%{client.group}")
     set_mode(client, "no such mode", mode="PUSH")
     set_mode(client, "share -2", popShareQueueNum=-2)
+    for step, body in (("no body", b""), ("no JSON", b"{no"), ("no object", b"5"), ("{}", b"{}")):
+        client.tell(step, client.ask(RequestCode.QUERY_ASSIGNMENT, {}, body).code)
+        client.tell(
+            f"mode, {step}", client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body).code
+        )
     for waiting in held:
         waiting.connection.close()
 
@@ -608,31 +722,40 @@ class Run:
 Runs = Mapping[tuple[str, Make], Run]
 
 
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.release)])
+def is_v2(request: pytest.FixtureRequest) -> bool:
+    """The value of enableRetryTopicV2."""
+    return bool(request.param)
+
+
 @pytest.fixture(scope="module")
-def runs(shared_processes: Processes) -> Iterator[Runs]:
+def runs(is_v2: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """Run all scenarios at both brokers."""
-    namesrvs = {
-        make: trioha_namesrv(shared_processes, name=f"pop-{make}-namesrv").start() for make in BOTH
-    }
-    brokers = {
-        "trioha": trioha_broker(
-            shared_processes, namesrvs["trioha"].address, settings=SETTINGS, name="broker-a"
-        ),
-        "java": java_broker(
-            shared_processes, namesrvs["java"].address, settings=JAVA, release="5.3"
-        ),
+    settings = {**SETTINGS, "enableRetryTopicV2": is_v2}
+    with running_processes(tmp_path_factory.mktemp("pops")) as processes:
+        brokers = start_brokers(processes, settings)
+        with ThreadPoolExecutor(2 * len(SCENARIOS)) as pool:
+            yield {
+                (name, make): Run(
+                    client := PopClient(brokers[make].address, topic, f"{topic}-group"),
+                    pool.submit(run, client),
+                )
+                for name, run in SCENARIOS.items()
+                for topic in (name.replace("_", "-"),)
+                for make in BOTH
+            }
+
+
+def start_brokers(processes: Processes, settings: Mapping[str, object]) -> dict[Make, Node]:
+    """Start a broker of each make, with a name server of its own, so that they are named alike."""
+    namesrvs = {make: trioha_namesrv(processes, name=f"{make}-namesrv").start() for make in BOTH}
+    java = {**settings, **QUICK_JAVA}
+    brokers: dict[Make, Node] = {
+        "trioha": trioha_broker(processes, namesrvs["trioha"].address, settings=settings),
+        "java": java_broker(processes, namesrvs["java"].address, settings=java, release="5.3"),
     }
     start_all(brokers.values())
-    with ThreadPoolExecutor(2 * len(SCENARIOS)) as pool:
-        yield {
-            (name, make): Run(
-                client := PopClient(brokers[make].address, topic, f"{topic}-group"),
-                pool.submit(run, client),
-            )
-            for name, run in SCENARIOS.items()
-            for topic in (name.replace("_", "-"),)
-            for make in BOTH
-        }
+    return brokers
 
 
 @attrs.frozen
@@ -650,6 +773,7 @@ HIDDEN = [0, "0", True, str(LONG_MS)]
 """What a change of the invisible time is answered with, as `PopClient.hide` tells it."""
 STALE = "RocketMQ takes any handle; here it names a message that is in flight for the group."
 WORDS = "RocketMQ answers a handle that is none with the SYSTEM_ERROR of an exception."
+OUTSIDE = "RocketMQ has a code of its own for what is not in the batch of an ordered queue."
 NUMBERS = "RocketMQ reads 0 where a number is missing or is none; here the field is named."
 LIMITS = "The limits of docs/pop.md; RocketMQ's broker takes any time, and any number up to 32."
 SAME_MESSAGE = "The copy keeps the producer's host, and its own topic; clients read the handle."
@@ -670,6 +794,9 @@ DIFFERENCES: Sequence[Difference] = (
     ),
     Difference(STALE, "order_after_its_time", {"by the old handle": (0, NO_MESSAGE)}),
     Difference(STALE, "order_and_attempts", {"the second, by the handle before": (0, NO_MESSAGE)}),
+    Difference(
+        OUTSIDE, "order_and_tags", {"one between": (ResponseCode.MESSAGE_ILLEGAL, NO_MESSAGE)}
+    ),
     Difference(
         "RocketMQ's answer for what is acknowledged has zeros in all fields.",
         "order_and_invisible_time",
@@ -693,6 +820,9 @@ DIFFERENCES: Sequence[Difference] = (
         "RocketMQ keeps a mode that is none.",
         "assignments",
         {"no such mode": (0, INVALID), "share -2": (0, INVALID)},
+    ),
+    Difference(
+        "RocketMQ answers a query without a topic with an exception.", "assignments", {"{}": (1, 0)}
     ),
     Difference(
         LIMITS,

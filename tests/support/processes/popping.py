@@ -19,7 +19,7 @@ from support.handlers.popping import Popped
 from support.handlers.sending import send_v2
 from support.processes.admin import max_offset, receive_frame, request, topic_command
 from support.processes.status import wait_until
-from trioha.broker.pop.handles import topic_of_mark
+from trioha.broker.pop.handles import retry_mark, topic_of_mark
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.properties import encode_properties
 from trioha.wire.record import decode_records
@@ -174,7 +174,7 @@ class PopClient:
             queue, offset = str(record.queue_id), str(record.queue_offset)
             handle = record.properties.get("POP_CK")
             if handle is None:
-                mark = "1" if record.topic.startswith("%RETRY%") else "0"
+                mark = retry_mark(record.topic)
                 assert offset in offsets[f"{mark}/{queue}"].split(",")
                 handle = " ".join(
                     [starts[f"{mark}/{queue}"], *times, mark, "broker-a", queue, offset]

@@ -113,7 +113,10 @@ class QueueReader:
             )
             next_offset = self._next(key, result, offset)
             if result.status is GetStatus.FOUND:
-                return _found(key, result)
+                found = _found(key, result)
+                # The filter may have rejected messages before the first.
+                self._offsets.commit(key.group, key.topic, key.queue_id, found.offsets[0])
+                return found
             if result.status is GetStatus.NOT_IN_MEMORY:
                 return FoundMessages(key, on_disk=result)
             if next_offset == offset:

@@ -8,6 +8,7 @@ so does one of these that is gone.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ import attrs
 import pytest
 from support.clusters.meeting import BOTH
 from support.clusters.pair import SMALL_FILES, Make
+from support.handlers.popping import Popped
 from support.peers.java import java_broker
 from support.processes.popping import LONG_MS, PopClient, Waiting
 from support.processes.rig import (
@@ -26,6 +28,7 @@ from support.processes.rig import (
     trioha_namesrv,
 )
 from support.processes.status import wait_until
+from support.suite.drawn_seed import drawn_seed
 
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.heartbeat import ConsumerData, HeartbeatData, MessageModel
@@ -36,6 +39,7 @@ pytestmark = pytest.mark.xdist_group("pop beside java")
 SHORT_MS = 1_500
 """Invisible time of messages that are left alone until they come again."""
 AGAIN_S = 60.0
+DRAWN_STEPS = 60
 STEADY_MS = 3_000
 """That of messages of which some are acknowledged first."""
 LATER_MS_MAX = 2_000
@@ -455,6 +459,52 @@ def order_and_tags(client: PopClient) -> None:
 
 
 @scenario
+def drawn_orders(client: PopClient) -> None:
+    draw_orders(client)
+
+
+@scenario
+def drawn_orders_and_tags(client: PopClient) -> None:
+    draw_orders(client, exp="A")
+
+
+def draw_orders(client: PopClient, **filters: object) -> None:
+    """Ordered pops, acknowledgements and changes of the invisible time, drawn from a seed.
+
+    Before the first acknowledgement the group's offset is where RocketMQ's pop began to read, or
+    here the first message of the batch: what the filter rejected may be between them.
+    """
+    rng = random.Random(f"{drawn_seed('ordered pops')} {client.topic}")
+    client.create(consumeMessageOrderly=True)
+    batch: dict[str, Popped] = {}
+    sent = 0
+    for number in range(DRAWN_STEPS):
+        match rng.choice(("send", "pop", "pop", "ack", "ack", "batch", "hide", "hide")):
+            case "send":
+                for _ in range(rng.randrange(1, 4)):
+                    sent += 1
+                    client.send(f"m{sent}", tags=rng.choice("AB"))
+            case "pop":
+                attempt = {"attemptId": rng.choice("xy")} if rng.random() < 0.3 else {}
+                count = rng.randrange(1, 5)
+                fields = {"order": True, "maxMsgNums": count, **attempt, **filters}
+                found = client.pop(f"{number} pop {count} {attempt}", **fields)
+                batch = {message.body: message for message in found} or batch
+            case "ack" if batch:
+                body = rng.choice(sorted(batch))
+                client.ack(f"{number} ack {body}", batch.pop(body))
+                tell_offset(client, f"{number} offset")
+            case "batch" if batch:
+                bodies = rng.sample(sorted(batch), rng.randrange(1, len(batch) + 1))
+                client.batch_ack(f"{number} ack {bodies}", *map(batch.pop, bodies))
+                tell_offset(client, f"{number} offset")
+            case "hide" if batch:
+                body = rng.choice(sorted(batch))
+                hidden_ms = rng.choice((0, 0, 0, LONG_MS))
+                batch[body] = client.hide(f"{number} {hidden_ms} {body}", batch[body], hidden_ms)
+
+
+@scenario
 def order_and_invisible_time(client: PopClient) -> None:
     client.create(consumeMessageOrderly=True)
     client.send(*"abc")
@@ -489,7 +539,7 @@ def order_and_attempts(client: PopClient) -> None:
 def tell_offset(client: PopClient, step: str) -> None:
     fields = {"consumerGroup": client.group, "topic": client.topic, "queueId": 0}
     answer = client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
-    client.tell(step, (answer.code, answer.ext_int("offset")))
+    client.tell(step, (answer.code, answer.ext_int("offset", -1)))
 
 
 @scenario
@@ -725,7 +775,10 @@ class Run:
 Runs = Mapping[tuple[str, Make], Run]
 
 
-@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.release)])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(False, id="v1"), pytest.param(True, id="v2", marks=pytest.mark.release)],
+)
 def is_v2(request: pytest.FixtureRequest) -> bool:
     """The value of enableRetryTopicV2."""
     return bool(request.param)
@@ -842,7 +895,6 @@ DIFFERENCES: Sequence[Difference] = (
             "initMode is a word": (0, 1),
             "invisibleTime is a word": (0, 1),
             "maxMsgNums is a word": (ResponseCode.POLLING_TIMEOUT, 1),
-            "pollTime is a word": (0, 1),
             "queueId is a word": (0, 1),
             "without invisibleTime": (0, 1),
             "without maxMsgNums": (ResponseCode.POLLING_TIMEOUT, 1),
@@ -911,6 +963,6 @@ def test_messages_come_again_in_their_time(runs: Runs) -> None:
     for (_, make), run in runs.items():
         run.done.result()
         late_ms[make] += run.client.late_ms
-    assert len(late_ms["trioha"]) == len(late_ms["java"]) > len(SCENARIOS) / 2
+    assert len(late_ms["trioha"]) == len(late_ms["java"]) > 0
     assert min(late_ms["trioha"] + late_ms["java"]) >= 0
     assert max(late_ms["trioha"]) <= max(late_ms["java"]) + LATER_MS_MAX

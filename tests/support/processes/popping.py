@@ -149,7 +149,8 @@ class PopClient:
             "maxMsgNums": 32,
             "invisibleTime": LONG_MS,
             "pollTime": 0,
-            "bornTime": int(time.time() * 1000),
+            # Neither broker gives the request up, however late it comes to it.
+            "bornTime": 0,
             "initMode": 0,
             **fields,
         }

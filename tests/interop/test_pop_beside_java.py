@@ -37,13 +37,13 @@ from trioha.wire.remoting_command import RemotingCommand
 pytestmark = pytest.mark.xdist_group("pop beside java")
 
 SHORT_MS = 1_500
-"""Invisible time of messages that are left alone until they come again."""
+"""Invisible time of messages that no step touches until they come again."""
+STEADY_MS = 3_000
+"""Invisible time of messages of which some are acknowledged first."""
+LATER_MS_MAX = 2_000
+"""Tolerance beyond the time of RocketMQ's broker, which takes two seconds or more."""
 AGAIN_S = 60.0
 DRAWN_STEPS = 60
-STEADY_MS = 3_000
-"""That of messages of which some are acknowledged first."""
-LATER_MS_MAX = 2_000
-"""How much later than RocketMQ's broker, which takes two seconds or more."""
 SETTINGS: Mapping[str, object] = {
     **SMALL_FILES,
     "autoCreateTopicEnable": False,
@@ -230,7 +230,7 @@ def moved_groups(client: PopClient) -> None:
 
 @scenario
 def acknowledgements(client: PopClient) -> None:
-    """What is not acknowledged comes again, alone; then it is, and later ones come without it."""
+    """Messages without an acknowledgement come again alone, and with one never again."""
     client.create()
     client.send(*"abcde")
     a, b, c, d, e = client.pop("all", invisibleTime=STEADY_MS)
@@ -411,7 +411,7 @@ def order_of_every_queue(client: PopClient) -> None:
 
 @scenario
 def order_in_smaller_batches(client: PopClient) -> None:
-    """What was acknowledged behind the first comes again with it."""
+    """Acknowledged messages behind the first open one come again with it."""
     client.create(consumeMessageOrderly=True)
     client.send(*"abcd")
     _, b, c, _ = client.pop("four", order=True, invisibleTime=SHORT_MS)
@@ -826,7 +826,7 @@ class Difference:
 NO_MESSAGE = ResponseCode.NO_MESSAGE
 INVALID = ResponseCode.INVALID_PARAMETER
 HIDDEN = [0, "0", True, str(LONG_MS)]
-"""What a change of the invisible time is answered with, as `PopClient.hide` tells it."""
+"""The answer to a change of the invisible time, as `PopClient.hide` tells it."""
 STALE = "RocketMQ takes any handle; here it names a message that is in flight for the group."
 WORDS = "RocketMQ answers a handle that is none with the SYSTEM_ERROR of an exception."
 OUTSIDE = "RocketMQ has a code of its own for what is not in the batch of an ordered queue."

@@ -66,7 +66,7 @@ class PopClient:
     group: str
     told: dict[str, object] = attrs.Factory(dict)
     late_ms: list[int] = attrs.Factory(list)
-    """How long after its due time each message was stored to be delivered again."""
+    """Time between the due time of each message and its store time in the retry topic."""
 
     # Requests.
 

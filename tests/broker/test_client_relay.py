@@ -119,6 +119,24 @@ def test_a_body_names_queues_and_their_offsets() -> None:
     assert offsets_of(told.body_bytes()) == {1: 2}
 
 
+def test_mqadmin_5_names_one_queue_and_its_offset() -> None:
+    """`resetOffsetByTime -b -q -o`, which sends no isForce and a time that means nothing."""
+    side = committed_side()
+    member = FakeChannel()
+    side.beat(member, client_id="a@1")
+    command = reset(timestamp="0", isForce="false", queueId="1", offset="2")
+    assert offsets_of(side.ask(command).body_bytes()) == {1: 2}
+    (told,) = of_code(member, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+    assert offsets_of(told.body_bytes()) == {1: 2}
+
+
+def test_mqadmin_5_names_no_queue_with_minus_one() -> None:
+    side = committed_side()
+    side.beat()
+    command = reset(queueId="-1", offset="-1")
+    assert offsets_of(side.ask(command).body_bytes()) == {0: 1, 1: 1}
+
+
 @pytest.mark.parametrize(
     ("broker", "queue_id", "topic"), [("elsewhere", 0, "T"), (None, 2, "T"), (None, 0, "U")]
 )

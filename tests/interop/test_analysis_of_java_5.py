@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-import attrs
 import pytest
 from support.clusters.pair import SMALL_FILES
-from support.handlers.popping import Popped
-from support.handlers.sending import send_v2
 from support.peers.clients import Clients
 from support.peers.java import java_broker
-from support.processes.admin import create_topic, max_offset, request
+from support.processes.admin import create_topic, max_offset
 from support.processes.analyze import Answers, analyze
+from support.processes.popping import LONG_MS, PopClient
 from support.processes.rig import Node, running_processes, trioha_namesrv
 from support.processes.status import run_trioha, wait_until
 from support.suite.skips import importable, skip_unless
 
-from trioha.wire.codes import RequestCode, ResponseCode
-from trioha.wire.properties import UNIQ_KEY, encode_properties
-from trioha.wire.record import decode_records
-from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.codes import ResponseCode
 
 pytestmark = pytest.mark.xdist_group("java 5 store")
 
 TOPIC, GROUP, RETRY = "T", "g", "%RETRY%g_T"
-INVISIBLE_MS, LONG_MS = 3_000, 600_000
+INVISIBLE_MS = 3_000
 COME_S = 60.0
 SETTINGS: Mapping[str, object] = {
     **SMALL_FILES,
@@ -52,77 +45,6 @@ OUTCOMES = {
 }
 
 
-@attrs.frozen
-class PopClient:
-    """A group's client at one broker."""
-
-    broker: Node
-
-    def send(self, key: str) -> None:
-        properties = encode_properties({UNIQ_KEY: key, "KEYS": key}).decode()
-        now_ms = int(time.time() * 1000)
-        answer = request(
-            self.broker.address, send_v2(TOPIC, properties=properties, e="0", g=str(now_ms))
-        )
-        assert answer.code == 0, answer.remark
-
-    def pop(self, count: int, invisible_ms: int, poll_ms: int = 0) -> dict[str, Popped]:
-        """Pop at most so many; by unique key."""
-        fields: dict[str, Any] = {
-            "consumerGroup": GROUP,
-            "topic": TOPIC,
-            "queueId": -1,
-            "maxMsgNums": count,
-            "invisibleTime": invisible_ms,
-            "pollTime": poll_ms,
-            "bornTime": int(time.time() * 1000),
-            "initMode": 0,
-        }
-        answer = request(self.broker.address, RemotingCommand(RequestCode.POP_MESSAGE, fields))
-        if answer.code:
-            return {}
-        starts = [part.split(" ") for part in answer.ext_str("startOffsetInfo").split(";")]
-        places = [part.split(" ") for part in answer.ext_str("msgOffsetInfo").split(";")]
-        found = {}
-        for record in decode_records(answer.body_bytes()):
-            queue, offset = str(record.queue_id), str(record.queue_offset)
-            mark = next(
-                mark for mark, id_, some in places if id_ == queue and offset in some.split(",")
-            )
-            start = next(start for of, id_, start in starts if (of, id_) == (mark, queue))
-            times = [answer.ext_str(name) for name in ("popTime", "invisibleTime", "reviveQid")]
-            handle = " ".join([start, *times, mark, "broker-a", queue, offset])
-            # Java's broker puts the topic's own name into a redelivery.
-            if mark == "1":
-                record = attrs.evolve(record, topic=RETRY)
-            found[record.properties[UNIQ_KEY]] = Popped(record, handle)
-        return found
-
-    def pop_again(self, key: str) -> Popped:
-        """Pop until this message comes; nothing else is in flight that may come."""
-        deadline = time.monotonic() + COME_S
-        while not (found := self.pop(1, LONG_MS, poll_ms=1_000)):
-            assert time.monotonic() < deadline, f"{key} does not come again"
-        assert list(found) == [key]
-        return found[key]
-
-    def ask(self, code: int, message: Popped, **more: object) -> None:
-        record = message.record
-        fields: dict[str, Any] = {
-            "consumerGroup": GROUP,
-            "topic": record.topic,
-            "queueId": record.queue_id,
-            "offset": record.queue_offset,
-            "extraInfo": message.handle,
-            **more,
-        }
-        answer = request(self.broker.address, RemotingCommand(code, fields))
-        assert answer.code == ResponseCode.SUCCESS, answer.remark
-
-    def acknowledge(self, message: Popped) -> None:
-        self.ask(RequestCode.ACK_MESSAGE, message)
-
-
 @pytest.fixture(scope="module", params=list(KEPT))
 def kept(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -134,32 +56,31 @@ def store(kept: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
         namesrv = trioha_namesrv(processes).start()
         settings = {**SETTINGS, **KEPT[kept]}
         broker = java_broker(processes, namesrv.address, settings=settings, release="5.3").start()
-        for topic in (TOPIC, "X"):
-            create_topic(broker.address, namesrv.address, topic, queues=1)
-        group = json.dumps({"groupName": GROUP}).encode()
-        made = request(
-            broker.address,
-            RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group),
-        )
-        assert made.code == 0, made.remark
-        pop_all_ways(PopClient(broker))
+        create_topic(broker.address, namesrv.address, "X", queues=1)
+        pop_all_ways(PopClient(broker.address, TOPIC, GROUP))
         end_all_ways(Clients(processes), namesrv.address, broker)
         assert broker.store is not None
         yield broker.store
 
 
 def pop_all_ways(client: PopClient) -> None:
+    def send(key: str) -> None:
+        client.send(key, UNIQ_KEY=key, KEYS=key)
+
+    client.create()
     for key in ("acknowledged", "left", "hidden"):
-        client.send(key)
-    found = client.pop(3, INVISIBLE_MS)
-    assert list(found) == ["acknowledged", "left", "hidden"]
-    client.acknowledge(found["acknowledged"])
-    change = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
-    client.ask(change, found["hidden"], invisibleTime=LONG_MS)
-    client.acknowledge(client.pop_again("left"))
-    client.send("in-flight")
-    assert list(client.pop(1, LONG_MS)) == ["in-flight"]
-    client.send("not-popped")
+        send(key)
+    acknowledged, left, hidden = client.pop("all", invisibleTime=INVISIBLE_MS)
+    assert [acknowledged.body, left.body, hidden.body] == ["acknowledged", "left", "hidden"]
+    client.ack("acknowledged", acknowledged)
+    client.hide("hidden", hidden, LONG_MS)
+    (again,) = client.pop_again("left again", left)
+    assert again.body == "left"
+    client.ack("left", again)
+    assert client.told["acknowledged"] == client.told["left"] == ResponseCode.SUCCESS
+    send("in-flight")
+    assert [message.body for message in client.pop("in flight")] == ["in-flight"]
+    send("not-popped")
 
 
 def end_all_ways(clients: Clients, namesrv: str, broker: Node) -> None:

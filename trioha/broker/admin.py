@@ -16,7 +16,6 @@ from trioha.broker.admin_config import ConfigAdminProcessor, RuntimeSettings
 from trioha.broker.admin_groups import GroupAdminProcessor
 from trioha.broker.admin_progress import ProgressAdminProcessor
 from trioha.broker.admin_topics import TopicAdminProcessor
-from trioha.broker.client_relay import ClientRelay
 from trioha.broker.clients import ConsumerManager, ProducerManager
 from trioha.broker.delay import DelaySchedule
 from trioha.broker.groups import GroupTable
@@ -25,7 +24,7 @@ from trioha.broker.runtime_info import RuntimeInfo
 from trioha.broker.topics import TopicTable
 from trioha.broker.traffic_stats import TrafficStats
 from trioha.config import BrokerConfig, BrokerRole
-from trioha.journal import EventSink, NullSink
+from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.store.store_config import StoreConfig
@@ -83,7 +82,6 @@ class AdminProcessor:
             store, topics, offsets, is_slave, delete_queues
         )
         self._config_admin = ConfigAdminProcessor(config, apply_config, events)
-        self._relay = ClientRelay(config, store, topics, consumers, offsets, events or NullSink())
 
     @property
     def config(self) -> BrokerConfig:
@@ -102,7 +100,6 @@ class AdminProcessor:
             **self._progress_admin.handlers(),
             **self._cleaning_admin.handlers(),
             **self._config_admin.handlers(),
-            **self._relay.handlers(),
             RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
             RequestCode.VIEW_BROKER_STATS_DATA: self.view_stats,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offsets,

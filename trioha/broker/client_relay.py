@@ -6,7 +6,7 @@ answers back. At the deadline the broker answers with code 207. No task waits me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -49,6 +49,8 @@ class ClientRelay:
     _consumers: ConsumerManager
     _offsets: ConsumerOffsetTable
     _events: EventSink
+    _is_popping: Callable[[str, str], bool]
+    """Tells whether the members of a group, given after the topic, pop: they keep no offsets."""
     _calls_in_flight: int = attrs.field(default=0, init=False)
 
     def handlers(self) -> dict[int, Handler]:
@@ -64,18 +66,23 @@ class ClientRelay:
     ) -> RemotingCommand:
         """Tell every consumer of a group to go on from a point in time (-1: from the end).
 
-        The consumers then commit the new offsets themselves. Without `isForce` no queue moves
-        forwards. A body names the queues and their offsets instead; RocketMQ's broker has no such
-        thing.
+        The consumers then commit the new offsets themselves, or the broker for those that pop.
+        Without `isForce` no queue moves forwards. A body names the queues and their offsets
+        instead; RocketMQ's broker has no such thing. From 5.x on `queueId` and `offset` name one.
         """
         topic, group = request.ext_str("topic"), request.ext_str("group")
         timestamp_ms = request.ext_int("timestamp")
+        queue_id, offset = request.ext_int("queueId", -1), request.ext_int("offset", -1)
         if body := request.body_bytes():
-            targets = self._named_targets(topic, body)
+            targets = self._checked(topic, _named_targets(body))
+        elif queue_id >= 0 and offset >= 0:
+            queue = MessageQueue(topic, self._config.broker_name, queue_id)
+            targets = self._checked(topic, {queue: offset})
         else:
             targets = self._targets(topic, group, timestamp_ms, request.ext_bool("isForce"))
         members = self._consumers.members(group)
-        if not members:
+        is_popping = self._is_popping(topic, group)
+        if not members and not is_popping:
             raise CommandError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {group:.255} "
@@ -83,6 +90,9 @@ class ClientRelay:
             )
         for _, client in members:
             _check_version(client, VERSION_V3_0_7)
+        if is_popping:
+            for queue, offset in targets.items():
+                self._offsets.commit(group, topic, queue.queue_id, offset)
         fields: dict[str, ExtValue] = {
             "topic": topic,
             "group": group,
@@ -215,12 +225,9 @@ class ClientRelay:
         self._calls_in_flight += 1
         member.request_nowait(command, deadline_ms, done)
 
-    def _named_targets(self, topic: str, body: bytes) -> dict[MessageQueue, int]:
-        """Return the offsets that an operator names. Errors: CommandError for a queue not here."""
+    def _checked(self, topic: str, targets: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Return what an operator names. Errors: CommandError for a queue not here."""
         config = self._topics.get(topic)
-        table = object_of(fastjson.loads(body), "reset offsets").get("offsetTable")
-        pairs = table.items() if isinstance(table, fastjson.ObjectKeyMap) else []
-        targets = {MessageQueue.from_dict(key): integer_of(at, "offset") for key, at in pairs}
         for queue in targets:
             here = (queue.topic, queue.broker_name) == (topic, self._config.broker_name)
             if config is None or not here or not 0 <= queue.queue_id < config.read_queue_nums:
@@ -251,6 +258,12 @@ class ClientRelay:
             queue = MessageQueue(topic, self._config.broker_name, queue_id)
             targets[queue] = offset if is_force else min(offset, committed)
         return targets
+
+
+def _named_targets(body: bytes) -> dict[MessageQueue, int]:
+    table = object_of(fastjson.loads(body), "reset offsets").get("offsetTable")
+    pairs = table.items() if isinstance(table, fastjson.ObjectKeyMap) else []
+    return {MessageQueue.from_dict(key): integer_of(at, "offset") for key, at in pairs}
 
 
 class _StatusAnswers:

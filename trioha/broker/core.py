@@ -16,6 +16,7 @@ from trioha.broker.access_text import AccessText
 from trioha.broker.admin import AdminProcessor
 from trioha.broker.admin_config import RuntimeSettings
 from trioha.broker.client_registrations import client_registrations
+from trioha.broker.client_relay import ClientRelay
 from trioha.broker.clients import ConsumerManager, ProducerManager
 from trioha.broker.cold_reads import ColdReads
 from trioha.broker.delay import DelayLevels
@@ -65,6 +66,7 @@ _METADATA_CHANGES = (
     RequestCode.DELETE_TOPIC_IN_BROKER,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
     RequestCode.CLONE_GROUP_OFFSET,
     RequestCode.CLEAN_UNUSED_TOPIC,
 )
@@ -244,6 +246,15 @@ class BrokerCore:
             instant=instant,
             events=events,
         )
+        self._relay = ClientRelay(
+            config,
+            store,
+            self.topics,
+            self.consumers,
+            self.offsets,
+            events,
+            lambda topic, group: self.pops.mode_of(topic, group).mode == "POP",
+        )
 
     def _make_handlers(
         self, config: BrokerConfig, store: MessageStore, store_host: bytes, ask_route: AskRoute
@@ -268,6 +279,7 @@ class BrokerCore:
             self._query,
             self.locks,
             self._admin,
+            self._relay,
         )
         handlers: dict[int, Handler] = {}
         for processor in processors:

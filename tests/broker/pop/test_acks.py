@@ -87,6 +87,13 @@ def test_one_good_handle_in_a_batch_is_a_success_and_none_is_not() -> None:
     assert bodies_of(side.pop()) == ["b"]
 
 
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"acks":[]}'])
+def test_a_batch_without_messages_is_answered_with_no_message(body: bytes) -> None:
+    response = PopSide().ask(RequestCode.BATCH_ACK_MESSAGE, {}, body)
+    assert response is not None
+    assert response.code == ResponseCode.NO_MESSAGE
+
+
 @pytest.mark.parametrize(
     "body",
     [

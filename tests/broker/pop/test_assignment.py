@@ -69,6 +69,17 @@ def test_in_pop_mode_each_member_takes_from_every_queue() -> None:
         }
 
 
+def test_a_client_that_is_no_member_yet_pops_where_all_members_take_from_every_queue() -> None:
+    """A broker that has restarted knows no member until its next heartbeat."""
+    side = PopSide()
+    join(side, "c1", "c2", "c3")
+    side.core.groups.find(GROUP, at().wall_ms)
+    assert set_mode(side) == 0
+    assert queue_ids(query(side, "stranger")) == [-1]
+    assert set_mode(side, popShareQueueNum=1) == 0
+    assert queue_ids(query(side, "stranger")) == []
+
+
 def test_a_request_mode_survives_a_change_of_masters() -> None:
     side = PopSide()
     side.core.groups.find(GROUP, at().wall_ms)

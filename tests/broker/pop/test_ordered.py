@@ -27,6 +27,17 @@ def test_a_queue_is_blocked_until_its_batch_is_acknowledged() -> None:
     assert (c.body, side.committed()) == ("c", 2)
 
 
+def test_a_batch_behind_messages_that_its_filter_rejects_blocks_and_is_acknowledged() -> None:
+    side = PopSide(queues=1)
+    for body in ("b", "a", "b2", "a2"):
+        side.put(body, tags=body[0])
+    a, a2 = ordered(side, exp="a")
+    assert ordered(side, exp="a") == []
+    assert [side.ack(a), side.committed()] == [0, 3]
+    assert ordered(side) == []
+    assert [side.ack(a2), side.committed()] == [0, 4]
+
+
 def test_other_queues_are_popped_while_one_is_blocked() -> None:
     side = PopSide(queues=2)
     for i in range(4):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import attrs
 import pytest
 from support.handlers.popping import (
@@ -18,6 +20,7 @@ from support.memory.store import MemoryStore
 from trioha.broker.pop.handles import pop_retry_topics
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.heartbeat import ConsumerData, HeartbeatData
 from trioha.wire.record import decode_records
 
 
@@ -309,6 +312,23 @@ def test_a_notification_tells_of_a_message_and_takes_nothing() -> None:
     assert [answer.ext_str("hasMsg") for answer in side.answers()] == ["false"]
 
 
+@pytest.mark.parametrize("batch", ["a", "ab"])
+def test_a_handle_is_stale_once_the_invisible_time_was_changed(batch: str) -> None:
+    """The message comes again: an acknowledgement by it must not be a success."""
+    side = PopSide(queues=1)
+    for body in batch:
+        side.put(body)
+    old, *others = side.pop()
+    new = side.hide(old, 10 * INVISIBLE_MS)
+    assert side.ack(old) == ResponseCode.NO_MESSAGE
+    assert [side.ack(other) for other in others] == [0] * len(others)
+    assert side.ack(old) == ResponseCode.NO_MESSAGE
+    side.wait(9 * INVISIBLE_MS)
+    assert [side.ack(new), side.ack(new)] == [0, 0]
+    side.wait(10 * INVISIBLE_MS)
+    assert side.pop() == []
+
+
 def test_a_peek_shows_messages_and_takes_nothing() -> None:
     side = PopSide()
     side.put("a")
@@ -323,6 +343,21 @@ def test_a_peek_shows_messages_and_takes_nothing() -> None:
         assert response is not None
         assert [record.body for record in decode_records(response.body_bytes())] == [b"a"]
     assert bodies_of(side.pop()) == ["a"]
+
+
+def test_a_peek_counts_all_that_a_pop_could_take() -> None:
+    side = PopSide(queues=2)
+    for body in "abc":
+        side.put(body)
+    side.put("d", 1)
+    for count in (1, 4):
+        response = side.ask(
+            RequestCode.PEEK_MESSAGE,
+            {"consumerGroup": GROUP, "topic": TOPIC, "queueId": -1, "maxMsgNums": count},
+        )
+        assert response is not None
+        assert len(decode_records(response.body_bytes())) == count
+        assert response.ext_int("restNum") == 4
 
 
 def test_a_new_group_begins_with_the_first_message_or_with_the_last() -> None:
@@ -346,6 +381,26 @@ def test_an_operator_moves_a_group_back_and_all_of_it_comes_again() -> None:
     assert bodies_of(side.pop()) == ["b", "c"]
     side.make_safe()
     assert side.committed() == 3
+
+
+@pytest.mark.parametrize("member_count", [0, 1])
+def test_a_reset_moves_a_group_in_pop_mode_whose_members_keep_no_offsets(member_count: int) -> None:
+    side = PopSide(queues=1)
+    for body in "abc":
+        side.put(body)
+    assert bodies_of(side.pop()) == ["a", "b", "c"]
+    side.make_safe()
+    mode = {"topic": TOPIC, "consumerGroup": GROUP, "mode": "POP"}
+    side.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, json.dumps(mode).encode())
+    if member_count:
+        data = HeartbeatData("client", consumers=(ConsumerData(GROUP),))
+        side.ask(RequestCode.HEART_BEAT, {}, data.encode())
+    side.now_ms += 1
+    fields: dict[str, object] = {"topic": TOPIC, "group": GROUP, "timestamp": 0, "isForce": "true"}
+    response = side.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    assert response is not None
+    assert response.code == 0
+    assert bodies_of(side.pop()) == ["a", "b", "c"]
 
 
 def test_nothing_is_popped_when_the_store_takes_no_checkpoint() -> None:

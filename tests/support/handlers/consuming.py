@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from support.handlers.sending import BORN_HOST, STORE_HOST, WALL_MS, FakeChannel, FakeReplicas, at
 from support.memory.store import MemoryStore
 from trioha.broker.admin import AdminProcessor
+from trioha.broker.client_relay import ClientRelay
 from trioha.broker.clients import ConsumerManager, ProducerManager
 from trioha.broker.delay import DelayLevels, DelaySchedule
 from trioha.broker.groups import GroupTable
@@ -103,6 +104,10 @@ class ConsumeSide:
             **QueryProcessor(self.config, self.store, self.consumers).handlers(),
             **self.locks.handlers(),
             **self.admin.handlers(),
+            **ClientRelay(
+                *(self.config, self.store, self.topics, self.consumers, self.offsets, self.events),
+                lambda topic, group: False,
+            ).handlers(),
         }
         self.channel = FakeChannel()
         self.topics.put(TopicConfig("T", 4, 4), WALL_MS)

@@ -208,7 +208,7 @@ def read_batch(body: bytes) -> list[tuple[CheckpointKey, list[int], bool]]:
 
     Errors: RemoteProtocolError when it is none; CommandError for a wrong retry mark.
     """
-    fields = object_of(fastjson.loads(body, dialect_bytes_max=0), "batch ack")
+    fields = object_of(fastjson.loads(body or b"{}", dialect_bytes_max=0), "batch ack")
     acks = list_of(fields.get("acks"), "acks")
     if len(acks) > BATCH_MAX:
         raise RemoteProtocolError(f"{len(acks)} acks in one request, at most {BATCH_MAX} do")

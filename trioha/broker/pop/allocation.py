@@ -35,15 +35,18 @@ def allocate_for_pop(
     allocate: Allocate,
     queues: Sequence[MessageQueue],
     member_count: int,
-    index: int,
+    index: int | None,
     share_queue_num: int,
 ) -> list[MessageQueue]:
-    """Return the queues that a member pops from; queue -1 is every queue of its broker.
+    """Return the queues that a client pops from; queue -1 is every queue of its broker.
 
-    With `share_queue_num` n, a member pops from its own queues and those of the next n members.
+    With `share_queue_num` n, a member pops from its own queues and those of the next n members; a
+    client that is no member (`index` None) from none.
     """
     if share_queue_num <= 0 or share_queue_num >= member_count - 1:
         return list(dict.fromkeys(attrs.evolve(queue, queue_id=-1) for queue in queues))
+    if index is None:
+        return []
     if member_count > len(queues):
         return [queues[index % len(queues)]]
     found: dict[MessageQueue, None] = {}

@@ -80,7 +80,7 @@ class AssignmentProcessor:
 
         def answer(route: TopicRouteData | None) -> None:
             queues = self._queues(topic, route)
-            mode = self._mode(topic, group)
+            mode = self._service.mode_of(topic, group)
             shared = self._share(queues, model, mode, group, client_id, strategy)
             body: dict[str, object] = {}
             if shared is not None:
@@ -150,9 +150,6 @@ class AssignmentProcessor:
             }
         return request.response(body=fastjson.dumps({"messageRequestModeMap": modes}))
 
-    def _mode(self, topic: str, group: str) -> RequestMode:
-        return self._service.modes.get((topic, group)) or RequestMode(topic, group)
-
     def _queues(self, topic: str, route: TopicRouteData | None) -> list[MessageQueue]:
         if route is None:
             config = self._topics.get(topic)
@@ -186,10 +183,8 @@ class AssignmentProcessor:
         members = sorted(self._consumers.client_ids(group))
         if allocate is None or not members:
             return None
-        if client_id not in members:
-            return []
-        index = members.index(client_id)
+        index = members.index(client_id) if client_id in members else None
         if mode.mode == "POP":
             share = mode.pop_share_queue_num
             return allocate_for_pop(allocate, queues, len(members), index, share)
-        return allocate(queues, len(members), index)
+        return [] if index is None else allocate(queues, len(members), index)

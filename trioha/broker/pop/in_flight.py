@@ -61,7 +61,8 @@ class PopCheckpoint:
     due_ms: int = 0
     """Wall clock at which the rest becomes visible."""
     revived: set[int] = attrs.field(factory=set)
-    """Offsets that are in the retry topic already; the store has rejected what comes after them."""
+    """Offsets that the retry topic or another checkpoint has: handles of this one are stale for
+    them."""
 
     def __attrs_post_init__(self) -> None:
         self.due_ms = self.due_ms or self.key.pop_time + self.invisible_ms
@@ -161,13 +162,23 @@ class InFlight:
                 self.finish(checkpoint)
         return outcome
 
+    def moved(self, key: CheckpointKey, offset: int) -> None:
+        """Note that an acknowledged message has a checkpoint of its own now."""
+        checkpoint = self._live.get(key)
+        if checkpoint is not None:
+            checkpoint.revived.add(offset)
+        else:
+            self._finished[key] = tuple(one for one in self._finished[key] if one != offset)
+
     def finish(self, checkpoint: PopCheckpoint) -> None:
         """Remove a checkpoint: its messages are acknowledged or in the retry topic."""
         key = checkpoint.key
         self._live.pop(key, None)
         finished = self._finished
         finished[key] = tuple(
-            offset for i, offset in enumerate(checkpoint.offsets) if checkpoint.acked >> i & 1
+            offset
+            for i, offset in enumerate(checkpoint.offsets)
+            if checkpoint.acked >> i & 1 and offset not in checkpoint.revived
         )
         if len(finished) > _FINISHED_MAX:
             del finished[next(iter(finished))]

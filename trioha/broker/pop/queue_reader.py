@@ -113,7 +113,10 @@ class QueueReader:
             )
             next_offset = self._next(key, result, offset)
             if result.status is GetStatus.FOUND:
-                return _found(key, result)
+                found = _found(key, result)
+                # The filter may have rejected messages before the first.
+                self._offsets.commit(key.group, key.topic, key.queue_id, found.offsets[0])
+                return found
             if result.status is GetStatus.NOT_IN_MEMORY:
                 return FoundMessages(key, on_disk=result)
             if next_offset == offset:
@@ -130,7 +133,7 @@ class QueueReader:
         result = self._store.get_message(topic, queue_id, offset, count_max, None)
         if result.status is GetStatus.FOUND:
             return _found(key, result)
-        return FoundMessages(key, rest=max(0, result.max_offset - offset))
+        return FoundMessages(key)
 
     def rest(self, topic: str, group: str, queue_id: int, init_mode: int) -> int:
         """Return the number of messages behind the group's cursor."""

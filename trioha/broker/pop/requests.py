@@ -150,11 +150,9 @@ class PopProcessor:
         count_max = _count_max(request)
         answer = PopAnswer(pop_time=instant.wall_ms)
         for name, number in self._resources.queues(topic, group, queue_id, is_ordered=False):
-            if answer.count >= count_max or answer.size >= _BODY_BYTES:
-                break
-            found = self._reader.peek(name, group, number, count_max - answer.count)
-            answer.rest += found.rest
-            answer.add(found)
+            answer.rest += self._reader.rest(name, group, number, _MIN_MODE)
+            if answer.count < count_max and answer.size < _BODY_BYTES:
+                answer.add(self._reader.peek(name, group, number, count_max - answer.count))
         code = 0 if answer.count else ResponseCode.PULL_NOT_FOUND
         return request.response(
             code,

@@ -308,6 +308,7 @@ class PopService:
         self._add(checkpoint, False, instant)
         outcome = self.ack(key, [offset], True, instant)
         assert outcome is not None, key
+        self.in_flight.moved(key, offset)
         return checkpoint.key, outcome
 
     def _free_key(self, queue: QueueKey, start_offset: int, wall_ms: int) -> CheckpointKey:
@@ -354,6 +355,10 @@ class PopService:
             self.live.drop(batch.key)
 
     # Modes.
+
+    def mode_of(self, topic: str, group: str) -> RequestMode:
+        """Return how the members of a group receive a topic."""
+        return self.modes.get((topic, group)) or RequestMode(topic, group)
 
     def set_mode(self, mode: RequestMode, instant: Instant) -> PutOutcome:
         """Keep how the members of a group receive a topic.

@@ -21,7 +21,8 @@ from trioha.wire.remoting_command import RemotingCommand
 
 async def never(address: str, command: RemotingCommand) -> RemotingCommand:
     """No answer: what waits for one stays as it is."""
-    return await asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    return await answer
 
 
 def deposed() -> tuple[RawCluster, str, str]:

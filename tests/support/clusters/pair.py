@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import attrs
@@ -12,7 +12,10 @@ from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
 
 Make = Literal["trioha", "java"]
 
-_NAMESRVS = {"trioha": trioha_namesrv, "java": java_namesrv}
+_NAMESRVS: Mapping[str, Callable[[Processes], Node]] = {
+    "trioha": trioha_namesrv,
+    "java": java_namesrv,
+}
 _BROKERS = {"trioha": trioha_broker, "java": java_broker}
 
 # What a test of a trioha store needs to stay small; the keys are RocketMQ's, so a Java peer of the

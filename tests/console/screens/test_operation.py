@@ -117,8 +117,10 @@ async def test_where_something_is_lost_the_name_is_typed() -> None:
         await reached(console, OperationStage.END)
         assert change.runs == 1
         assert "● topic orders is deleted" in console.text
+        assert console.source.interest.changes == 0
         await console.press("escape")
         assert console.app.screen is console.app.main
+        assert console.source.interest.changes == 1, "tables show it at once"
 
 
 async def test_where_nothing_is_lost_a_key_is_enough() -> None:

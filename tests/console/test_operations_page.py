@@ -346,7 +346,8 @@ class Operator:
     async def follow(self) -> None:
         """Follow a topic; a message that comes is shown."""
         await self.ask("orders", [])
-        await self.console.press("f")
+        # At the end the cursor goes on with what comes.
+        await self.console.press("end", "f")
         for place in self.places:
             await place.call(send_tick)
         await self.console.shows("tick")
@@ -442,7 +443,7 @@ async def test_every_cell_of_the_console_is_done_by_keys() -> None:
         for place in (keyed, commanded):
             await place.run(Row("", "trioha topic create parcels --queues 1", "-"))
         source = LiveSource(parse_namesrvs(keyed.cluster.namesrv), period_s=0.2)
-        async with open_live_console(source, armed=True) as console:
+        async with open_live_console(source, (160, 32), armed=True) as console:
             await console.shows("● all well")
             operator = Operator(console, keyed, commanded)
             for row in ROWS:

@@ -184,7 +184,7 @@ class Operator:
         await self.after(row)
         await self.compare(row)
 
-    # What applications do before and after.
+    # The work of applications between two jobs.
 
     async def before(self, row: Row) -> None:
         for place in self.places:
@@ -228,7 +228,7 @@ class Operator:
         await press(VIEWS[row.words[0]], *f":{row.line}", "enter")
         plan = await self.plan()
         command, *words = row.line.split()
-        # What the last one has planned is done: `r` is for one dead letter, and only planned.
+        # The plan of the last key is carried out. `r`, for one dead letter, is only planned.
         for key in sorted(row.keys, key=lambda one: one != "r"):
             await self.back()
             if key == "r":
@@ -281,7 +281,7 @@ class Operator:
         """Go where the cell says; what the command prints is there too."""
         screen, *steps = row.cell.split(", ")
         is_tail = row.words[1] == "tail"
-        document = None if is_tail else await self.keyed.document(row)
+        document: Any = {} if is_tail else await self.keyed.document(row)
         await self.console.press(screen[0])
         if query := re.search(r"`(.+)`", screen):
             await self.ask(query[1], document)

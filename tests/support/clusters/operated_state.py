@@ -1,4 +1,4 @@
-"""What an operator's jobs may leave in a cluster, as its masters and its name server tell it.
+"""State of a cluster as far as an operator's jobs change it, asked of masters and name server.
 
 Two clusters in which the same was done have equal states, though clients chose queues by chance:
 messages and offsets are summed over the queues.

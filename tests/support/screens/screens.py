@@ -27,7 +27,7 @@ from trioha.wire.remoting_command import RemotingCommand
 
 SNAPSHOTS = Path(__file__).parents[2] / "console" / "snapshots"
 SMALL, LARGE = (80, 24), (200, 50)
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 REWRITE = "TRIOHA_REWRITE"
 """Set in the environment: snapshots are written instead of compared."""
 

@@ -508,7 +508,8 @@ class ConsoleApp(CommandActions, App[None]):
     def _screen_closed(self, _: object) -> None:
         self._want()
         if self.screen is self.main:
-            self.view.grid.focus()
+            # At once: `focus()` would take it some messages later from a prompt that opens now.
+            self.main.set_focus(self.view.grid)
         self.show_frame()
 
     def _open(self, screen: Screen[None]) -> None:

@@ -233,7 +233,7 @@ class Operator:
             await self.back()
             if key == "r":
                 await self.console.until("dead letters", lambda: self.grid.rows)
-            elif key not in "nR" or command == "reset-offsets":
+            elif not (key == "n" or command == "resend"):
                 await self.select(words[0])
             await press(key)
             if (prompt := self.app.main.query_one(Prompt)).is_open:
@@ -254,12 +254,12 @@ class Operator:
         await self.back()
 
     async def plan(self) -> str:
-        """Wait for the plan; return the screen."""
+        """Wait for the plan; return the screen below the cluster's state."""
         await self.console.until("a plan", lambda: isinstance(self.app.screen, OperationScreen))
         screen = self.operation
         await self.console.until("the plan", lambda: screen.stage is OperationStage.PLAN)
         await self.console.shows("data loss  ")
-        return self.console.text
+        return self.console.text.partition("\n")[2]
 
     async def confirm(self) -> None:
         screen = self.operation
@@ -267,7 +267,8 @@ class Operator:
         if screen.query_one(TypedConfirmation).is_open:
             await self.console.press(*screen.operation.name, "enter")
         await self.console.until("the end", lambda: screen.stage is OperationStage.END)
-        await self.console.shows("● ")
+        # The first line is the cluster's state.
+        await self.console.until("success", lambda: re.search(r"\n *● ", self.console.text))
 
     @property
     def operation(self) -> OperationScreen:
@@ -446,6 +447,7 @@ async def test_every_cell_of_the_console_is_done_by_keys() -> None:
         async with open_live_console(source, (160, 32), armed=True) as console:
             await console.shows("● all well")
             operator = Operator(console, keyed, commanded)
+            stack.callback(operator.readers.close)
             for row in ROWS:
                 await operator.do(row)
 

@@ -49,7 +49,7 @@ from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.failover import FailoverScreen
 from trioha_console.screens.group import GroupScreen
 from trioha_console.screens.node import NodeScreen
-from trioha_console.screens.operation import OperationScreen
+from trioha_console.screens.operation import OperationScreen, OperationStage
 from trioha_console.screens.transfer import TransferScreen
 from trioha_console.source import Source, context_source, context_source_seldom
 from trioha_console.themes import THEMES
@@ -163,6 +163,8 @@ class ConsoleApp(CommandActions, App[None]):
         self._trail: list[str] = []
         """Screens that the one in front was opened from."""
         self._interest = Interest()
+        self._changes = 0
+        """Count of changes made here."""
         self._history = History()
         self._tables = Tables()
         self._views: dict[str, View] = {}
@@ -393,7 +395,7 @@ class ConsoleApp(CommandActions, App[None]):
         if isinstance(self.screen, GroupScreen):
             interest = self.screen.interest
         # An alert of a group is raised on every screen.
-        self._interest = attrs.evolve(interest, alerts=True)
+        self._interest = attrs.evolve(interest, alerts=True, changes=self._changes)
         self.source.want(self._interest)
 
     # Moving about.
@@ -495,6 +497,7 @@ class ConsoleApp(CommandActions, App[None]):
         """Show the plan; `line` is put back into the prompt if there can be none."""
 
         def closed(reason: str | None) -> None:
+            self._changes += screen.stage is OperationStage.END
             self._screen_closed(None)
             if reason:
                 self.refuse_line(line, reason)
@@ -505,7 +508,8 @@ class ConsoleApp(CommandActions, App[None]):
     def _screen_closed(self, _: object) -> None:
         self._want()
         if self.screen is self.main:
-            self.view.grid.focus()
+            # At once: `focus()` would take it some messages later from a prompt that opens now.
+            self.main.set_focus(self.view.grid)
         self.show_frame()
 
     def _open(self, screen: Screen[None]) -> None:

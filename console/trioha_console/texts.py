@@ -60,7 +60,7 @@ def _trace(told: MessageTrace, message: FoundMessage) -> list[Cell]:
         took = "" if one.cost_ms is None else f"took {one.cost_ms} ms"
         detail = "  ".join(word for word in (one.client, took, one.detail) if word)
         steps.append((one.at_ms or 0, one.what, one.group, detail))
-    lines: list[Cell] = [((f"{'AT (UTC)':<13} {'AFTER':>10}  {'WHAT':<12} GROUP, DETAIL", "head"),)]
+    lines: list[Cell] = [((f"{'AT (UTC)':<13} {'AFTER':>10}  {'WHAT':<12} GROUP, DETAIL", "dim"),)]
     for at_ms, what, group, detail in sorted(steps, key=lambda step: step[0]):
         role = "bad" if what == "failed" else "accent"
         clock = _clock(at_ms)

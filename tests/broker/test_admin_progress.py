@@ -33,8 +33,8 @@ def stats(side: ConsumeSide, **fields: ExtValue) -> dict[MessageQueue, dict[str,
     }
 
 
-def lagging_side() -> ConsumeSide:
-    side = ConsumeSide()
+def lagging_side(config: BrokerConfig | None = None) -> ConsumeSide:
+    side = ConsumeSide(config)
     side.topics.put(TopicConfig("T", 1, 1), WALL_MS)
     side.topics.put(TopicConfig("U", 1, 1), WALL_MS)
     for second in range(3):
@@ -197,6 +197,28 @@ def test_progress_is_cloned_in_all_topics_or_in_one() -> None:
     assert clone(side, destGroup="other", topic="T") == 0
     assert side.offsets.query("other", "T", 0) == 2
     assert side.offsets.query("other", "U", 0) == -1
+
+
+def progress_of_all(side: ConsumeSide) -> set[object]:
+    """Return the groups in the answer to request 317."""
+    body = body_of(side.ask(request(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")))
+    groups = list_of(body["consumeStatsList"], "groups")
+    return {name for one in groups for name in object_of(one, "group")}
+
+
+def test_group_exists_once_progress_is_cloned_to_it() -> None:
+    side = lagging_side()
+    assert clone(side, srcGroup="absent", destGroup="empty", topic="T") == 0
+    assert clone(side) == 0
+    assert progress_of_all(side) >= {"twin"}
+    assert "empty" not in progress_of_all(side)
+
+
+def test_group_that_may_not_be_created_gets_progress_only() -> None:
+    side = lagging_side(BrokerConfig(auto_create_subscription_group=False))
+    assert clone(side) == 0
+    assert side.offsets.query("twin", "T", 0) == 2
+    assert "twin" not in progress_of_all(side)
 
 
 def test_topic_that_the_group_left_is_cloned_only_if_asked() -> None:

@@ -154,6 +154,7 @@ def test_offsets_are_cloned(operator: Operated) -> None:
     read_by(operator, "cloned", "original")
     assert operator.json("group", "clone-offsets", "original", "copy", "-t", "cloned")["done"]
     assert offsets(operator, "copy", "cloned") == offsets(operator, "original", "cloned")
+    assert "copy" in [one["name"] for one in operator.json("group", "list")["groups"]]
     said = operator.refused(ExitCode.FAILED, "group", "clone-offsets", "orignal", "copy")
     assert "no group orignal; did you mean original?" in said
     with operator.reading("cloned", "copy"):

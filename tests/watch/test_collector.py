@@ -121,6 +121,21 @@ def test_tables_are_asked_for_when_somebody_wants_them_and_of_masters_only() -> 
     assert {key for address, key in keys(collector.due(at(0))) if address == SLAVE} == set()
 
 
+def test_tables_are_asked_for_anew_after_a_change() -> None:
+    collector = Collector([NAMESRV])
+    knowing_both(collector)
+    collector.interest = Interest(topics=True)
+    questions = {one.key: one for one in collector.due(at(0)) if one.address == MASTER}
+    for key in ("groups", "progress"):
+        collector.answered(questions[key], RemotingCommand(0, body=b"{}"), at(1))
+    collector.interest = Interest(topics=True, changes=1)
+    assert keys(collector.due(at(2))) == {(MASTER, "groups"), (MASTER, "progress")}
+    # That answer may be older than the change.
+    collector.answered(questions["topics"], RemotingCommand(0, body=b"{}"), at(3))
+    assert keys(collector.due(at(4))) == {(MASTER, "topics")}
+    assert keys(collector.due(at(5))) == set()
+
+
 def test_what_raw_gave_away_does_not_change_later() -> None:
     collector = Collector([NAMESRV])
     knowing_both(collector)

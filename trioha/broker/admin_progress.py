@@ -122,7 +122,11 @@ class ProgressAdminProcessor:
     def clone_progress(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Copy one group's offsets to another group, in one topic or in all that it has read."""
+        """Copy one group's offsets to another group, in one topic or in all that it has read.
+
+        As a group that connects, the other one is created if the configuration allows it: lists
+        of groups have no group that only has offsets.
+        """
         if self._is_slave():
             raise system_error(SLAVE_REMARK)
         source, target = request.ext_str("srcGroup"), request.ext_str("destGroup")
@@ -132,7 +136,9 @@ class ProgressAdminProcessor:
                 continue
             if not request.ext_bool("offline") and self._has_left(source, name):
                 continue
-            for queue_id, offset in dict(self._offsets.queues(source, name)).items():
+            if offsets := dict(self._offsets.queues(source, name)):
+                self._groups.find(target, instant.wall_ms)
+            for queue_id, offset in offsets.items():
                 self._offsets.commit(target, name, queue_id, offset)
         return request.response()
 

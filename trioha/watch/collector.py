@@ -60,6 +60,7 @@ Raw = dict[str, Any]
 
 MEMBERS_MAX = 4_096
 """Limit of remembered replicas; the one seen longest ago makes room."""
+_TABLES = (TOPICS, GROUPS, PROGRESS)
 _TABLES_FACTOR = 10
 """Operators change topics and groups seldom: their tables are asked ten times less often."""
 _QUEUES_FACTOR = 5
@@ -87,6 +88,8 @@ class Interest:
     """Groups whose members, with each member's queues, are needed."""
     alerts: bool = False
     """Each group's offsets, seldom: enough for the alerts of groups."""
+    changes: int = 0
+    """Count of changes that the viewer has made; after each one the tables are asked for anew."""
 
 
 EVERYTHING = Interest(topics=True, stats_of_all=True)
@@ -115,15 +118,22 @@ class Collector:
         self._turn_order: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Master and topic, the pair first that was not asked about for the longest time."""
         self._has_new_topics = False
+        self._changes = self.interest.changes
+        self._before_change: set[tuple[str, str]] = set()
+        """Tables that were last asked for before the viewer's latest change."""
 
     def due(self, instant: Instant) -> list[Question]:
         """Return the questions to ask now. Each is in flight until it is reported back."""
+        if self.interest.changes != self._changes:
+            self._changes = self.interest.changes
+            self._before_change = {one for one in self._asked if one[1] in _TABLES}
         questions = [one for one in self._wanted() if self._is_due(one, instant.now_ms)]
         if self.interest.stats_of_all:
             questions += self._topics_in_turn(instant.now_ms)
         for question in questions:
             self._asked[question.address, question.key] = instant.now_ms
             self._out.add((question.address, question.key))
+            self._before_change.discard((question.address, question.key))
         return questions
 
     def answered(self, question: Question, response: RemotingCommand, instant: Instant) -> bool:
@@ -201,8 +211,10 @@ class Collector:
         if key in self._out:
             return False
         asked = self._asked.get(key)
+        if asked is None or key in self._before_change:
+            return True
         # A tenth early counts: otherwise a clock that ticks at 999 ms asks every other second.
-        return asked is None or 10 * (now_ms - asked) >= 9 * question.period_ms
+        return 10 * (now_ms - asked) >= 9 * question.period_ms
 
     def _wanted(self) -> Iterator[Question]:
         period_ms = self._period_ms

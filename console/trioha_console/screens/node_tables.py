@@ -102,11 +102,16 @@ class Setting:
 def settings_of(rows: Iterable[Mapping[str, Any]]) -> list[Setting]:
     """Every setting of `trioha.watch.node_inside`; those that somebody set come first."""
     found = [
-        Setting(row["key"], str(row["value"]), row["origin"] or "default", row["doc"])
+        Setting(row["key"], _as_set(row["value"]), row["origin"] or "default", row["doc"])
         for row in rows
     ]
     found.sort(key=lambda one: (one.origin == "default", one.key))
     return found
+
+
+def _as_set(value: Any) -> str:
+    """Return a value as it is written into a configuration file."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 SETTINGS: Shape[Setting] = Shape(

@@ -141,6 +141,8 @@ class Prompt(Vertical):
 
     def _say(self, words: str, *, is_wrong: bool = False) -> None:
         said = self.query_one("#prompt-said", Static)
+        if not (words or said.display):
+            return  # an update is a layout of the screen, and each key that is typed comes here
         said.update(lines_of(words))
         said.set_class(is_wrong, "-wrong")
         said.display = bool(words)

@@ -13,8 +13,10 @@ from trioha_console.screens.operation import OperationScreen, OperationStage
 from trioha.errors import OutcomeUnknown, TriohaError
 from trioha.failover.asking import Answer, Flow
 from trioha.jobs.telling import JobScope, NotThere
-from trioha.wire.codes import RequestCode
+from trioha.wire.bodies import encode_topic_list
+from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.route import BrokerData, ClusterInfo
 
 NOW_MS = 1_760_000_000_000
 
@@ -117,8 +119,10 @@ async def test_where_something_is_lost_the_name_is_typed() -> None:
         await reached(console, OperationStage.END)
         assert change.runs == 1
         assert "● topic orders is deleted" in console.text
+        assert console.source.interest.changes == 0
         await console.press("escape")
         assert console.app.screen is console.app.main
+        assert console.source.interest.changes == 1, "tables show it at once"
 
 
 async def test_where_nothing_is_lost_a_key_is_enough() -> None:
@@ -171,6 +175,50 @@ async def test_keys_that_change_are_offered_to_who_may(key: str, words: str) -> 
         console.source.live = False
         await console.press(*":delete-topic orders", "enter")
         assert "this is a recording: nothing can be changed" in console.text
+
+
+class OneTopic:
+    """A cluster that has the topic `orders` and no group; it tells names and nothing else."""
+
+    async def __call__(self, _: str, command: RemotingCommand) -> RemotingCommand:
+        match command.code:
+            case RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+                return command.response(body=encode_topic_list(["orders", "%RETRY%billing"]))
+            case RequestCode.GET_BROKER_CLUSTER_INFO:
+                brokers = {"broker-a": BrokerData("c", "broker-a", {0: "10.0.1.1:10911"})}
+                return command.response(body=ClusterInfo(brokers, {"c": ("broker-a",)}).encode())
+            case RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                return command.response(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+            case RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG:
+                return command.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no group")
+        raise AssertionError(f"asked {command}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "typed", "line", "reason"),
+    [
+        ("R", "ordres earliest", "reset-offsets billing ordres earliest", "did you mean orders?"),
+        ("R", "orders yesterday", "reset-offsets billing orders yesterday", "invalid time"),
+        (":", "alter-group biling retry 3", "alter-group biling retry 3", "did you mean billing?"),
+    ],
+)
+async def test_a_wrong_name_of_a_group_s_line_stays_to_be_mended(
+    keys: str, typed: str, line: str, reason: str
+) -> None:
+    async with open_console(a_cluster(), armed=True) as console:
+        console.source.answer = OneTopic()
+        await console.press("5")
+        await console.tick()
+        await console.press(keys, *typed, "enter")
+        await console.shows(reason)
+        assert f":{line}" in console.text
+        # Letters are letters: q does not leave, D deletes nothing.
+        await console.press("q", "D", "backspace")
+        assert f":{line}q" in console.text
+        assert console.app.screen is console.app.main
+        await console.press("escape")
+        assert f":{line}" not in console.text
+        assert console.app.view.NAME == "groups"
 
 
 async def test_an_answer_that_cannot_be_read_goes_back_into_the_prompt() -> None:

@@ -11,8 +11,10 @@ from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.message_id import pack_host
+from trioha.wire.names import TRACE_TOPIC
 from trioha.wire.properties import encode_properties
 from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.route import BrokerData, TopicRouteData
 
 STORED_MS = 1_760_000_000_000
 HOST = pack_host("10.0.1.1", 10911)
@@ -56,7 +58,48 @@ class FakeBroker:
         raise AssertionError(f"asked {command}")
 
 
-def _record(index: int, body: bytes) -> bytes:
+class TracedBroker(FakeBroker):
+    """Three groups of `orders`: one has consumed its message 3, one has not, one told nothing."""
+
+    def __init__(self, steps: list[tuple[str, ...]]) -> None:
+        super().__init__()
+        self.steps = steps
+
+    async def __call__(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        fields = command.ext_fields
+        match command.code:
+            case RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                route = TopicRouteData([BrokerData("c", "broker-a", {0: "10.0.1.1:10911"})])
+                return command.response(body=route.encode(True))
+            case RequestCode.QUERY_TOPIC_CONSUME_BY_WHO:
+                body = {"groupList": ["billing", "shipping", "absent"]}
+                return command.response(body=fastjson.dumps(body))
+            case RequestCode.GET_CONSUME_STATS:
+                offsets = {"billing": 4, "shipping": 3}
+                key = MessageQueue("orders", "broker-a", 0).to_dict()
+                rows = [
+                    (key, {"brokerOffset": 10, "consumerOffset": offset, "lastTimestamp": 0})
+                    for group, offset in offsets.items()
+                    if group == fields["consumerGroup"]
+                ]
+                table = fastjson.ObjectKeyMap(rows)
+                return command.response(body=fastjson.dumps({"offsetTable": table}))
+            case RequestCode.QUERY_MESSAGE if fields["topic"] == TRACE_TOPIC:
+                text = "\x02".join("\x01".join(one) for one in self.steps)
+                return command.response(body=_record(0, text.encode(), keys=ID_3))
+        return await super().__call__(address, command)
+
+
+ID_3 = f"{3:032X}"
+STEPS = [
+    ("SubBefore", f"{STORED_MS + 3040}", "eu", "billing", "R1", ID_3, "0", "K3"),
+    ("SubAfter", "R1", ID_3, "25", "false", "K3", "1"),
+    ("SubBefore", f"{STORED_MS + 13_100}", "eu", "billing", "R2", ID_3, "1", "K3"),
+    ("SubAfter", "R2", ID_3, "30", "true", "K3", "0"),
+]
+
+
+def _record(index: int, body: bytes, *, keys: str = "") -> bytes:
     stored_ms = STORED_MS + index * 1000
     message = PutMessage(
         topic="orders",
@@ -65,7 +108,7 @@ def _record(index: int, body: bytes) -> bytes:
         sys_flag=0,
         body=body,
         properties=encode_properties(
-            {"KEYS": f"K{index}", "TAGS": "A", "UNIQ_KEY": f"{index:032X}"}
+            {"KEYS": keys or f"K{index}", "TAGS": "A", "UNIQ_KEY": f"{index:032X}"}
         ),
         born_timestamp=stored_ms,
         born_host=pack_host("10.9.9.9", 5555),
@@ -204,3 +247,27 @@ async def test_following_asks_again_with_each_frame() -> None:
         await console.pilot.pause()
         assert console.app.view.grid.rows[-1].record.queue_offset == 10
         assert console.app.view.grid.cursor == len(console.app.view.grid.rows) - 1
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_the_way_of_a_message_is_a_timeline(size: tuple[int, int]) -> None:
+    async with open_console(a_cluster(), size) as console:
+        console.source.answer = TracedBroker(STEPS)
+        await ask(console, "orders key K3")
+        await console.press("t")
+        await console.shows("shipping waiting")
+        check_snapshot(f"trace-{size[0]}x{size[1]}", console.text)
+        await console.press("escape")
+        assert console.app.screen is console.app.main
+
+
+async def test_a_way_that_no_client_told_of_has_the_times_of_the_broker() -> None:
+    async with open_console(a_cluster(), LARGE) as console:
+        broker = console.source.answer = TracedBroker([])
+        await ask(console, "orders key K3")
+        await console.press("t")
+        await console.shows("No client told of it: tracing is off in its clients.")
+        assert console.line("stored").endswith("broker-a queue 0, offset 3")
+        broker.steps = STEPS
+        await console.press("r")
+        await console.shows("consumed     billing")

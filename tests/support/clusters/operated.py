@@ -6,13 +6,19 @@ one thing: their connections are opened in that thread.
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+)
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import pytest
@@ -47,6 +53,51 @@ class Printed:
     err: str
     document: Any = None
     """What it printed with -o json, checked against its schema."""
+
+
+class Called(Protocol):
+    """A cluster in a thread of its own."""
+
+    def call(self, function: Callable[[TriohaCluster], Awaitable[T]]) -> T: ...
+
+
+def run_here(*arguments: str) -> Printed:
+    """Run one command in this process, in any thread, but one at a time."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run(list(arguments))
+    assert "Traceback" not in err.getvalue(), err.getvalue()
+    return Printed(code, out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def reading(
+    cluster: Called, topic: str, group: str, handler: Handler | None = None
+) -> Iterator[None]:
+    """Keep a member of a group connected that reads a topic."""
+    over = trio.Event()
+    opened: Future[None] = Future()
+
+    async def read(cluster: TriohaCluster) -> None:
+        opening = cluster.consumer(topic, handler or _consume, group=group, config=_QUICK)
+        async with opening as consumer:
+            # Nobody tells that the broker has heard of it.
+            while not (consumer.queues and await _is_known(cluster, group)):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+            opened.set_result(None)
+            await over.wait()
+
+    async def end(cluster: TriohaCluster) -> None:
+        over.set()
+
+    thread = threading.Thread(target=cluster.call, args=[read], name=f"reader of {topic}")
+    thread.start()
+    try:
+        opened.result(timeout=20)
+        yield
+    finally:
+        cluster.call(end)
+        thread.join()
 
 
 class Operated:
@@ -90,29 +141,11 @@ class Operated:
         patch.setenv("NAMESRV_ADDR", self.namesrv)
         return self
 
-    @contextmanager
-    def reading(self, topic: str, group: str, handler: Handler | None = None) -> Iterator[None]:
+    def reading(
+        self, topic: str, group: str, handler: Handler | None = None
+    ) -> AbstractContextManager[None]:
         """Keep a member of a group connected that reads a topic."""
-        over = trio.Event()
-        opened: Future[None] = Future()
-
-        async def read(cluster: TriohaCluster) -> None:
-            opening = cluster.consumer(topic, handler or _consume, group=group, config=_QUICK)
-            async with opening as consumer:
-                # Nobody tells that the broker has heard of it.
-                while not (consumer.queues and await _is_known(cluster, group)):  # noqa: ASYNC110
-                    await trio.sleep(0.01)
-                opened.set_result(None)
-                await over.wait()
-
-        thread = threading.Thread(target=self.call, args=[read], name=f"reader of {topic}")
-        thread.start()
-        try:
-            opened.result(timeout=20)
-            yield
-        finally:
-            self._token.run_sync_soon(over.set)
-            thread.join()
+        return reading(self, topic, group, handler)
 
     @contextmanager
     def sending(self, topic: str, *, every_s: float) -> Iterator[None]:

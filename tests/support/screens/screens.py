@@ -18,6 +18,7 @@ from textual.events import Key
 from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_from_key
 from textual.pilot import Pilot
 from trioha_console.app import ConsoleApp
+from trioha_console.source import Source
 
 from support.fakes.raw_answers import NAMESRV, RawCluster
 from trioha.errors import Unreachable
@@ -26,6 +27,7 @@ from trioha.wire.remoting_command import RemotingCommand
 
 SNAPSHOTS = Path(__file__).parents[2] / "console" / "snapshots"
 SMALL, LARGE = (80, 24), (200, 50)
+PATIENCE_S = 60.0
 REWRITE = "TRIOHA_REWRITE"
 """Set in the environment: snapshots are written instead of compared."""
 
@@ -69,13 +71,34 @@ class FakeSource:
         self.closed = True
 
 
-class Console:
-    """The program, its source, and the keys."""
+class Keyboard:
+    """The program, its keys, and what it shows."""
+
+    def __init__(self, app: ConsoleApp, pilot: Pilot[Any]) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        """All of them in one burst, as a script types; then the screen is drawn."""
+        for key in keys:
+            self.app.post_message(_key_event(key))
+        await self.pilot.pause()
+        # Keys in turn are dealt with one after the other; a pilot would wait 40 ms after each.
+        while self.app.is_running and not self.app.is_settled:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await self.pilot.pause()
+
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
+
+
+class Console(Keyboard):
+    """The program before a source that a test feeds."""
 
     def __init__(self, app: ConsoleApp, source: FakeSource, pilot: Pilot[Any]) -> None:
-        self.app = app
+        super().__init__(app, pilot)
         self.source = source
-        self.pilot = pilot
 
     async def tick(self, times: int = 1) -> None:
         """Time passes, everybody is asked, the screen is drawn."""
@@ -98,31 +121,59 @@ class Console:
             assert self.app.is_running, "the program has ended"
             await asyncio.sleep(0)
 
-    async def press(self, *keys: str) -> None:
-        """All of them in one burst, as a script types; then the screen is drawn."""
-        for key in keys:
-            self.app.post_message(_key_event(key))
-        await self.pilot.pause()
-        # Keys in turn are dealt with one after the other; a pilot would wait 40 ms after each.
-        while self.app.is_running and not self.app.is_settled:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        await self.pilot.pause()
-
     async def shows(self, words: str) -> None:
         """Wait until the screen shows these words: what was asked is answered when it likes."""
         while words not in self.text:
             assert self.app.is_running, "the program has ended"
             await self.pilot.pause()
 
-    @property
-    def text(self) -> str:
-        return screen_text(self.app)
-
     def line(self, words: str) -> str:
         """The one line with these words."""
         found = [line for line in self.text.splitlines() if words in line]
         assert len(found) == 1, f"{len(found)} lines with {words!r} in\n{self.text}"
         return found[0]
+
+
+class PaintedApp(ConsoleApp):
+    """Tells when its screen has been painted."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.painted = asyncio.Event()
+
+    def post_display_hook(self) -> None:
+        self.painted.set()
+
+
+class LiveConsole(Keyboard):
+    """The program before a real cluster, whose answers come when they come."""
+
+    def __init__(self, app: PaintedApp, pilot: Pilot[Any]) -> None:
+        super().__init__(app, pilot)
+        self._painted = app.painted
+
+    async def until(self, what: str, holds: Callable[[], object]) -> None:
+        """Look whenever the screen was painted, until this holds."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not holds():
+                    self._painted.clear()
+                    await self._painted.wait()
+        except TimeoutError:
+            raise AssertionError(f"never saw {what}; the screen is\n{self.text}") from None
+
+    async def shows(self, words: str) -> None:
+        await self.until(repr(words), lambda: words in self.text)
+
+
+@asynccontextmanager
+async def open_live_console(
+    source: Source, size: tuple[int, int] = LARGE, **options: Any
+) -> AsyncIterator[LiveConsole]:
+    """The console before a cluster that somebody runs."""
+    app = PaintedApp(source, **options)
+    async with app.run_test(size=size) as pilot:
+        yield LiveConsole(app, pilot)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the text screens show: a consumer from inside, and the way of a message as a timeline."""
+"""What the text screens show: a consumer from inside, and the trace of a message as a timeline."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ class Operator:
             assert ids <= {one.message_id for one in self.grid.rows}
         elif step == "`t`":
             await press("t")
-            await self.console.shows("way of  ")
+            await self.console.shows("trace of  ")
         elif isinstance(before, DetailScreen):
             if step not in dict(before.tabs).values():
                 await press("I")

@@ -1,4 +1,4 @@
-"""Lines that somebody was asked for once: a consumer's stacks, the way of a message."""
+"""Lines that somebody was asked for once: a consumer's stacks, the trace of a message."""
 
 from __future__ import annotations
 

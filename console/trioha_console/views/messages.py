@@ -139,7 +139,7 @@ class MessagesView(View):
         """Show what became of the message under the cursor."""
         found = self.grid.row
         if found is not None:
-            title: Cell = (("way of  ", "title"), (found.message_id, "strong"))
+            title: Cell = (("trace of  ", "title"), (found.message_id, "strong"))
             ask = partial(trace_lines, self._source(), found)
             self.app.push_screen(TextScreen(title, ask))
 

@@ -126,9 +126,11 @@ def live_through(drill: Drill) -> None:
     terminal.wait_for(r"It has no link to this slave")
     terminal.wait_for(r"1/2 in sync")
     drill.scene("link-lost")
+    _wait_until_recorded(drill)
 
     master.kill()
     terminal.wait_for(r"no master")
+    _wait_until_recorded(drill)
     terminal.send("F")
     terminal.wait_for(r"forced: the master is out")
     terminal.wait_for(r"does not answer and may hold more")
@@ -153,10 +155,14 @@ def live_through(drill: Drill) -> None:
     terminal.wait_for(rf"{master.address} +in sync +SLAVE +2")
     drill.scene("rejoined")
     drill.leave_console()
-    # It asks on its own account, and may not have seen yet what the console has shown.
+    _wait_until_recorded(drill)
+    drill.recorder.stop()
+
+
+def _wait_until_recorded(drill: Drill) -> None:
+    """The recorder asks on its own account: it may not have seen yet what the console shows."""
     seen_ms = time.time() * 1000 + ROUND_MS
     wait_until("recorded", lambda: open_recording(drill.recording).end_wall_ms > seen_ms)
-    drill.recorder.stop()
 
 
 def read_again(drill: Drill) -> None:

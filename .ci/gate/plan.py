@@ -95,6 +95,16 @@ class Tests(Step):
     allowed_skips: tuple[str, ...] = ()
     """Node ids of tests that may be skipped even where CI is set."""
 
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Options of pytest: a test's limit, and when a test that outlives it shows its stacks.
+
+        Later than every limit, also than the longest that a test sets itself: faulthandler can end
+        a process of which compiled code runs.
+        """
+        stacks_s = max(900, self.test_limit_s + 60)
+        return f"--timeout={self.test_limit_s}", f"-ofaulthandler_timeout={stacks_s}"
+
 
 @dataclass(frozen=True)
 class Script(Step):

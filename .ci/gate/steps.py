@@ -135,7 +135,7 @@ class Steps:
             [
                 *(VENV / "pytest", "-q", "-m", step.marker, "--dist", "loadgroup"),
                 *("-n", str(step.workers)),
-                *(f"--junitxml={report}", f"--timeout={step.test_limit_s}"),
+                *(f"--junitxml={report}", *step.limits),
                 *(f"--allow-skip={nodeid}" for nodeid in step.allowed_skips),
                 *step.paths,
             ],

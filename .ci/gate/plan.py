@@ -158,12 +158,12 @@ RELEASE: tuple[Step, ...] = (
     STATIC,
     BUILD,
     Tests(
-        *("quick", "tests without real clusters, plain Python", _HOUR_S, QUICK),
+        *("quick", "tests without real clusters, plain Python", 2 * _HOUR_S, QUICK),
         build="pure",
         test_limit_s=_RELEASE_TEST_S,
     ),
     Tests(
-        *("compiled", "all of them again, compiled", _HOUR_S, QUICK),
+        *("compiled", "all of them again, compiled", 2 * _HOUR_S, QUICK),
         test_limit_s=_RELEASE_TEST_S,
     ),
     Tests(

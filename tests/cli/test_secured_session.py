@@ -136,7 +136,7 @@ def switch_by_console(terminal: Terminal, folder: Path) -> None:
     terminal.send("Enter")
     terminal.wait_for(r"● done")
     terminal.send("Escape")
-    terminal.wait_for(r"all well")
+    terminal.wait_for(r"all well.*\n.*1 Replication")
     terminal.send("q")
     terminal.wait_for(r"^\$ ?$")
 

@@ -7,6 +7,7 @@ from support.handlers.consuming import ConsumeSide, request
 from support.handlers.sending import WALL_MS, FakeChannel
 
 from trioha.broker import client_relay
+from trioha.broker.admin_topics import SLAVE_REMARK
 from trioha.broker.client_relay import CALL_MS, STATUS_MS
 from trioha.security.signature import Credentials
 from trioha.wire import fastjson
@@ -128,6 +129,18 @@ def test_mqadmin_5_names_one_queue_and_its_offset() -> None:
     assert offsets_of(side.ask(command).body_bytes()) == {1: 2}
     (told,) = of_code(member, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
     assert offsets_of(told.body_bytes()) == {1: 2}
+
+
+def test_the_broker_moves_a_group_that_pops_unless_it_is_a_slave() -> None:
+    """Its members keep no offsets; a slave's would not be those of the set."""
+    side = committed_side()
+    side.popping.add("g")
+    side.ask(reset(queueId="1", offset="2"))
+    assert side.offsets.queues("g", "T") == {0: 3, 1: 2}
+    side.offsets.become_slave()
+    answer = side.ask(reset(queueId="1", offset="1"))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
+    assert side.offsets.queues("g", "T") == {0: 3, 1: 2}
 
 
 def test_mqadmin_5_names_no_queue_with_minus_one() -> None:

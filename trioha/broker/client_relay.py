@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
+from trioha.broker.admin_topics import SLAVE_REMARK
 from trioha.broker.clients import ClientInfo, ConsumerManager
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.topics import TopicTable
@@ -91,6 +92,8 @@ class ClientRelay:
         for _, client in members:
             _check_version(client, VERSION_V3_0_7)
         if is_popping:
+            if self._offsets.is_slave:
+                raise system_error(SLAVE_REMARK)
             for queue, offset in targets.items():
                 self._offsets.commit(group, topic, queue.queue_id, offset)
         fields: dict[str, ExtValue] = {

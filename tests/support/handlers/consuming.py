@@ -106,9 +106,11 @@ class ConsumeSide:
             **self.admin.handlers(),
             **ClientRelay(
                 *(self.config, self.store, self.topics, self.consumers, self.offsets, self.events),
-                lambda topic, group: False,
+                lambda topic, group: group in self.popping,
             ).handlers(),
         }
+        self.popping: set[str] = set()
+        """Groups whose members pop."""
         self.channel = FakeChannel()
         self.topics.put(TopicConfig("T", 4, 4), WALL_MS)
         self.store.tell_dispatches(self.hold.on_dispatch)

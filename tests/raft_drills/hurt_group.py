@@ -41,6 +41,8 @@ CLUSTER = "DefaultCluster"
 SECRET = "between us"
 SETTLE_S = 60.0
 STATUS_S = 2.0
+HEARD_MS = 300
+"""A leader has heard a follower more lately: some heartbeats, and less than its limit."""
 HOST_PORT = 20_911
 """In a namespace of its own every port is free."""
 SETTINGS: Mapping[str, object] = {
@@ -251,7 +253,7 @@ class HurtGroup:
         return self.leader
 
     def wait_whole(self, within_s: float = SETTLE_S) -> None:
-        """Everybody is there, follows one leader, and holds nearly all that it holds."""
+        """Everybody is there, follows and answers one leader, and holds nearly all that it holds."""
 
         def whole() -> object:
             rafts = self.rafts()
@@ -259,6 +261,8 @@ class HurtGroup:
             if len(rafts) != self.size or len(leaders) != 1:
                 return self.describe()
             if len({(raft["term"], raft["leader_id"]) for raft in rafts.values()}) != 1:
+                return self.describe()
+            if any(one["heard_age_ms"] >= HEARD_MS for one in leaders[0]["followers"]):
                 return self.describe()
             floor = leaders[0]["committed_offset"] - (1 << 16)
             return all(raft["held_offset"] >= floor for raft in rafts.values()) or self.describe()

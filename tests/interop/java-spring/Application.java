@@ -132,7 +132,9 @@ public class Application {
     }
 
     private static void request(RocketMQTemplate template) {
-        String reply = template.sendAndReceive("spring-requests", "question", String.class, 20_000);
+        // Java's clients share out queues every 20 s: one that got none at its start waits as long.
+        String reply = template.sendAndReceive(
+            "spring-requests", "question", String.class, PATIENCE_S * 1000);
         tell("reply", reply);
     }
 

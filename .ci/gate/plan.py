@@ -99,11 +99,10 @@ class Tests(Step):
     def limits(self) -> tuple[str, ...]:
         """Options of pytest: a test's limit, and when a test that outlives it shows its stacks.
 
-        Later than every limit, also than the longest that a test sets itself: faulthandler can end
-        a process of which compiled code runs.
+        That is when the step's time is over: some tests set longer limits themselves, and
+        faulthandler can end a process of which compiled code runs.
         """
-        stacks_s = max(900, self.test_limit_s + 60)
-        return f"--timeout={self.test_limit_s}", f"-ofaulthandler_timeout={stacks_s}"
+        return f"--timeout={self.test_limit_s}", f"-ofaulthandler_timeout={self.limit_s}"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the text screens show: a consumer from inside, and the trace of a message as a timeline."""
+"""Lines of the text screens: the inside of a consumer, and the trace of a message."""
 
 from __future__ import annotations
 

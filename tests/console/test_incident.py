@@ -74,7 +74,7 @@ async def test_the_state_is_in_sight_whatever_else_is_in_the_line(size: tuple[in
 async def test_the_state_is_in_sight_on_the_screens_over_the_main_one(
     size: tuple[int, int],
 ) -> None:
-    """Nobody who looks at one group, node or plan misses that a node has died."""
+    """A node dies while an operator looks at a group, a node or a plan: the screen tells it."""
     cluster = RawCluster()
     nodes = cluster.add_set("broker-a", slaves=1)
     add_topics(cluster, nodes[0])

@@ -47,7 +47,7 @@ def shown(namesrv: str, *names: str) -> dict[str, str]:
     "make", ["trioha", "java-5.3", pytest.param("java-4", marks=pytest.mark.release)]
 )
 def test_topics_of_an_unchanged_data_version(processes: Processes, make: str) -> None:
-    """What is known stays as it is; what is new is added, but not by a name server of 4.9."""
+    """Known topics do not change. New ones are added, except by a name server of 4.9."""
     namesrv = start_namesrv(processes, make).address
     host, port = namesrv.split(":")
     with socket.create_connection((host, int(port)), timeout=REQUEST_S) as connection:

@@ -81,7 +81,7 @@ def reading(
     async def read(cluster: TriohaCluster) -> None:
         opening = cluster.consumer(topic, handler or _consume, group=group, config=_QUICK)
         async with opening as consumer:
-            # Nobody tells that the broker has heard of it.
+            # The broker tells nobody that it knows the consumer: ask until it does.
             while not (consumer.queues and await _is_known(cluster, group)):  # noqa: ASYNC110
                 await trio.sleep(0.01)
             opened.set_result(None)

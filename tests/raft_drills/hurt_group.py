@@ -253,7 +253,7 @@ class HurtGroup:
         return self.leader
 
     def wait_whole(self, within_s: float = SETTLE_S) -> None:
-        """Everybody is there, follows and answers one leader, and holds nearly all that it holds."""
+        """Everybody is there, follows and answers one leader, and holds nearly what it holds."""
 
         def whole() -> object:
             rafts = self.rafts()

@@ -332,6 +332,31 @@ async def test_consumption_moves_to_the_slave_and_back_and_progress_is_right(
     assert broker.offsets["G", "T", 0] == 4
 
 
+async def test_progress_that_a_killed_master_has_lost_is_told_to_it_again(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """A broker saves progress every 5 s: what it was told just before it died is gone."""
+    slave = cluster.add_broker("a", 1)
+    slave.queues = broker.queues
+    put(broker, b"1")
+    inbox = Inbox()
+    async with open_push_consumer(
+        NAMESRV, "G", ALL, inbox, config=FIRST, cluster_config=cluster.config
+    ):
+        await trio.sleep(5.5)
+        assert broker.offsets["G", "T", 0] == 1
+        del cluster.namesrv.brokers["a"][0]
+        broker.crash()
+        broker.offsets.clear()
+        await trio.sleep(10)
+        # The slave has it, and suggests itself: no pull tells the master.
+        slave.suggested_id = broker.suggested_id = 1
+        broker.down = False
+        cluster.namesrv.brokers["a"][0] = broker.address
+        await trio.sleep(10)
+        assert broker.offsets["G", "T", 0] == 1
+
+
 async def test_progress_a_slave_took_is_told_to_the_master_when_it_returns(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

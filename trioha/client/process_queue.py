@@ -75,3 +75,7 @@ class ProcessQueue:
     def committed(self, offset: int) -> None:
         """The master has been told."""
         self._committed = offset
+
+    def forget_committed(self) -> None:
+        """What the master was told may be lost."""
+        self._committed = -1

@@ -203,7 +203,12 @@ class QueueTask:
         return held.commit_offset if self._config.model is MessageModel.CLUSTERING else -1
 
     async def _recover(self) -> None:
-        """After a failure: learn the route anew, then wait a little, longer each time."""
+        """After a failure: learn the route anew, then wait a little, longer each time.
+
+        A broker that died may have lost the progress that it was told: it is told again.
+        """
+        if self.held is not None:
+            self.held.forget_committed()
         try:
             await self._routes.refresh(self.queue.topic)
         except Unreachable as error:

@@ -37,7 +37,10 @@ class Watched(Protocol):
 
     member_id: str
     disk: RaftDisk
-    is_up: bool
+
+    @property
+    def begun(self) -> bool:
+        """Whether it runs and has a node: one that has just been started has none yet."""
 
     def now_ms(self) -> int: ...
 
@@ -147,7 +150,7 @@ class Invariants:
                     f"{state.terms.term_at(committed)}, in term {state.term}"
                 )
             self._check_commit(member, committed)
-        elif state.role is Role.LEADER and member.is_up and self._all_disks_whole:
+        elif state.role is Role.LEADER and member.begun and self._all_disks_whole:
             # What a leader that has just lost power believed went with its process.
             self._check_watermarks(member)
 
@@ -190,7 +193,7 @@ class Invariants:
     def _check_leases(self, term: int) -> None:
         """While a leader has a lease nobody can be elected after it."""
         for other in self._members.values():
-            if not other.is_up or other.node.state.role is not Role.LEADER:
+            if not other.begun or other.node.state.role is not Role.LEADER:
                 continue
             until_ms = other.node.status().lease_until_ms
             # -1 is never, also by a clock that has jumped to before its start.
@@ -230,7 +233,7 @@ class Invariants:
         node = member.node
         for follower in node.status().followers:
             other = self._members.get(follower.member_id)
-            if other is None or not other.is_up or other.node.state.term != node.state.term:
+            if other is None or not other.begun or other.node.state.term != node.state.term:
                 continue
             held = follower.held_offset
             if held > other.disk.synced_offset or (

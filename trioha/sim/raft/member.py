@@ -111,6 +111,10 @@ class SimMember:
         return self._node
 
     @property
+    def begun(self) -> bool:
+        return self.is_up
+
+    @property
     def is_leader(self) -> bool:
         return self.is_up and self.node.state.role is Role.LEADER
 

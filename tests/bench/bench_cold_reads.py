@@ -29,11 +29,11 @@ import attrs
 import trio
 from support.processes.rig import (
     Node,
-    free_ports,
     running_processes,
     trioha_broker,
     trioha_namesrv,
 )
+from support.suite.ports import free_ports
 
 from trioha.bench.drain import DrainLoad
 from trioha.bench.histogram import Histogram

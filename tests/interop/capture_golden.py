@@ -32,7 +32,8 @@ from support.peers.capture import Chunk, RecordingProxy, recording
 from support.peers.clients import Clients, Kind, StockProducer
 from support.peers.java import dledger_settings, java_broker, java_namesrv, mqadmin
 from support.processes.admin import create_topic, wait_for_route
-from support.processes.rig import REPO, Node, Processes, free_ports, running_processes
+from support.processes.rig import REPO, Node, Processes, running_processes
+from support.suite.ports import free_ports
 
 from trioha.wire.codes import LanguageCode, RequestCode
 from trioha.wire.remoting_command import RemotingCommand, decode_frame

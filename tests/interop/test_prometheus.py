@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from support.clusters.pair import SMALL_FILES, Cluster
-from support.processes.rig import REPO, Node, Process, Processes, free_ports, raft_member
+from support.processes.rig import REPO, Node, Process, Processes, raft_member
 from support.processes.status import node_status, wait_until
+from support.suite.ports import free_ports
 from support.suite.skips import unavailable
 
 WITHIN_S = 30.0

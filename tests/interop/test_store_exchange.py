@@ -16,7 +16,8 @@ from support.peers.clients import Clients, Received, StockProducer
 from support.peers.java import java_broker
 from support.peers.java_tools import QUICK_CONSUMER, JavaReader
 from support.processes.admin import put_topic, wait_for_progress
-from support.processes.rig import Node, Processes, free_ports, trioha_broker
+from support.processes.rig import Node, Processes, trioha_broker
+from support.suite.ports import free_ports
 from support.suite.sizes import drawn_cases
 
 from trioha.store.inspect import verify_store

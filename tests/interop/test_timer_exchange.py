@@ -11,8 +11,9 @@ from support.clusters.pair import SMALL_FILES, Make
 from support.handlers.sending import send_v2
 from support.peers.java import java_broker
 from support.processes.admin import put_topic, request
-from support.processes.rig import Node, Processes, free_ports, trioha_broker, trioha_namesrv
+from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
 from support.processes.status import wait_until
+from support.suite.ports import free_ports
 
 from trioha.analysis.explain.case import open_case
 from trioha.analysis.explain.message import explain_message

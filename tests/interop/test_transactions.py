@@ -17,11 +17,11 @@ from support.processes.admin import put_topic, request
 from support.processes.rig import (
     Node,
     Processes,
-    free_ports,
     start_all,
     trioha_broker,
     trioha_namesrv,
 )
+from support.suite.ports import free_ports
 from support.suite.sizes import drawn_cases
 
 from trioha.client import (

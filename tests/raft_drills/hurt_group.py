@@ -25,12 +25,12 @@ from support.processes.namespaces import Net, listen_at
 from support.processes.rig import (
     Node,
     Processes,
-    distinct_ports,
     raft_member,
     start_all,
     trioha_namesrv,
 )
 from support.processes.status import node_status, wait_until
+from support.suite.ports import distinct_ports
 
 from trioha.store.inspect import verify_store
 from trioha.wire.codes import RequestCode, ResponseCode

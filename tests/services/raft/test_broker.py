@@ -12,8 +12,9 @@ import msgpack
 import pytest
 import trio
 from services.node.test_metrics import get, labels, scrape
-from support.nodes.live_group import LiveGroup, free_ports, live_group
+from support.nodes.live_group import LiveGroup, live_group
 from support.nodes.live_node import NAME, SUCCESS, send_request
+from support.suite.ports import free_ports
 
 from trioha.client import open_admin
 from trioha.config import BrokerConfig
@@ -289,7 +290,7 @@ async def refusal(config: BrokerConfig) -> str:
 
 
 async def test_a_member_tells_prometheus_and_kubernetes_what_it_is(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    port = free_ports()
     async with live_group(tmp_path, 1, admin_http_enable=True, admin_http_port=port) as group:
         await group.start()
         only = await group.leader()
@@ -311,7 +312,7 @@ async def test_a_member_tells_prometheus_and_kubernetes_what_it_is(tmp_path: Pat
 
 
 async def test_a_member_that_waits_for_the_others_is_not_ready_and_says_why(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    port = free_ports()
     async with live_group(tmp_path, 3, admin_http_enable=True, admin_http_port=port) as group:
         await group[0].start()
         status, text = await get(f"127.0.0.1:{port}", "/readyz")

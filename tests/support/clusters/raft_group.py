@@ -17,10 +17,10 @@ from support.processes.rig import (
     Node,
     Processes,
     ProcessFailed,
-    distinct_ports,
     raft_member,
     start_all,
 )
+from support.suite.ports import distinct_ports
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import ClusterInfo

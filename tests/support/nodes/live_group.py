@@ -5,9 +5,8 @@ Timers are half the defaults: on a busy machine a quicker group would elect with
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,12 @@ import attrs
 import trio
 
 from support.nodes.live_node import SMALL, LiveNode, live_namesrv, send_request, tls_of
+from support.suite.ports import distinct_ports
 from trioha.config import BrokerConfig
 from trioha.errors import StoreError
 from trioha.services.broker import serve_broker
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.remoting_command import RemotingCommand
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 @attrs.define(eq=False)
@@ -101,7 +92,7 @@ class LiveGroup:
 @asynccontextmanager
 async def live_group(root: Path, count: int = 3, **settings: Any) -> AsyncIterator[LiveGroup]:
     """Members that are not started yet; all of it ends with the block, within a minute."""
-    ports = free_ports(count)
+    ports = distinct_ports(count)
     peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))
     secret_file = settings.get("cluster_secret_file", "")
     async with live_namesrv(root, cluster_secret_file=secret_file, **tls_of(settings)) as (

@@ -11,13 +11,12 @@ import attrs
 import trio
 
 from support.nodes.live_node import NAME, SMALL, LiveNode, live_namesrv, send_request, tls_of
+from support.suite.ports import free_ports
 from trioha.client.cluster import open_cluster
 from trioha.client.failover import new_order, run_failover
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.failover.outcome import Outcome
 from trioha.services.broker import serve_broker
-from trioha.services.node.listeners import BrokerAddresses
-from trioha.services.remoting.client import parse_address
 from trioha.testing.recorded_events import RecordedEvents
 
 
@@ -26,14 +25,9 @@ class Broker(LiveNode):
 
     async def start(self) -> None:
         self.events = RecordedEvents()
-        addresses: BrokerAddresses = await self.nursery.start(self._run)
-        _, port = parse_address(addresses.listen)
-        self.config = attrs.evolve(self.config, listen_port=port)
-        if addresses.ha_listen:  # a member of a DLEDGER group has none
-            _, ha_port = parse_address(addresses.ha_listen)
-            self.config = attrs.evolve(self.config, ha_listen_port=ha_port)
+        await self.nursery.start(self._run)
 
-    async def _run(self, *, task_status: trio.TaskStatus[BrokerAddresses]) -> None:
+    async def _run(self, *, task_status: trio.TaskStatus[object]) -> None:
         self._shutdown, self.ended = trio.Event(), trio.Event()
         try:
             await serve_broker(self.config, self._shutdown, self.events, task_status=task_status)
@@ -54,15 +48,15 @@ class LiveSet:
     brokers: list[Broker] = attrs.Factory(list)
 
     async def add(self, role: BrokerRole = BrokerRole.SLAVE) -> Broker:
-        home_id = len(self.brokers)
+        home_id, port = len(self.brokers), free_ports()
         config = BrokerConfig(
             **SMALL,
             broker_id=home_id,
             broker_role=role,
             namesrv_addr=self.namesrv,
             store_path_root_dir=str(self.root / str(home_id)),
-            listen_port=0,
-            ha_listen_port=0,
+            listen_port=port,
+            ha_listen_port=port + 1,
             ha_reconnect_interval=20,
             shutdown_grace=200,
         )

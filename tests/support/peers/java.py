@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support.peers.toolchain import exclusively
-from support.processes.rig import REPO, Node, Process, Processes, free_ports
+from support.processes.rig import REPO, Node, Process, Processes
+from support.suite.ports import free_ports
 from support.suite.skips import unavailable
 
 INTEROP = REPO / "tests" / "interop"

@@ -23,7 +23,8 @@ import attrs
 
 from support.peers.java import INTEROP, java_command, java_environment, require_java
 from support.peers.toolchain import exclusively
-from support.processes.rig import Node, Process, Processes, ProcessFailed, distinct_ports
+from support.processes.rig import Node, Process, Processes, ProcessFailed
+from support.suite.ports import distinct_ports
 from support.suite.skips import unavailable
 
 PYTHON_5 = INTEROP / "python-5"

@@ -207,6 +207,23 @@ def test_who_may_not_be_followed_is_told_apart(changes: dict[str, Any], words: s
         meetings(slave(log(0)), theirs)
 
 
+def test_a_term_that_was_promised_is_followed_at_the_node_that_asked_for_it_alone() -> None:
+    """Two nodes may ask for one number without knowing of each other; their nonces differ."""
+    promised = attrs.evolve(
+        slave(log(900, FIRST)), promised_epoch=SECOND.epoch, promised_nonce=SECOND.nonce
+    )
+    asked = master(log(5000, FIRST, SECOND), home_id=2)
+    assert meetings(promised, asked)
+    other = attrs.evolve(SECOND, nonce=b"another!")
+    with pytest.raises(RemoteProtocolError, match="promised epoch 2 to another node"):
+        meetings(promised, master(log(5000, FIRST, other), home_id=2))
+    older = master(log(5000, FIRST), home_id=2)
+    with pytest.raises(RemoteProtocolError, match="promised epoch 2 to another node"):
+        meetings(promised, older)
+    third = EpochRecord(3, 5000, 2, b"the 3rd.", sync=True)
+    assert meetings(promised, master(log(5000, FIRST, third), home_id=2))
+
+
 def test_a_deposed_master_is_refused_even_by_an_empty_slave() -> None:
     with pytest.raises(RemoteProtocolError, match="epoch 3 has begun: it has been deposed"):
         meetings(slave(log(0), known_epoch=3), master(log(9000, FIRST, SECOND)))

@@ -75,6 +75,7 @@ def exchange(clients: Clients, namesrv: str, *properties: Mapping[str, str]) -> 
             f"{topic}-{number}",
             topic,
             wait=False,
+            poll_ms=QUICK_CONSUMER["poll_ms"],
             system_properties={**QUICK_CONSUMER["system_properties"], **own},
         )
         for number, own in enumerate(properties)

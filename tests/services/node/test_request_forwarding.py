@@ -11,6 +11,7 @@ import trio
 import trio.testing
 from support.handlers.sending import FakeChannel
 from support.memory.streams import StreamTransport
+from support.suite.ports import deaf_port
 
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.requests import RequestTable
@@ -174,12 +175,11 @@ async def test_an_answer_that_is_lost_is_no_refusal_but_the_end_of_the_connectio
 
 async def test_what_never_left_is_refused_so_that_the_client_asks_for_the_route() -> None:
     async with forwarding_to_master() as (routes, _):
-        gone = open_listener("127.0.0.1", 0)
-        gone.close()
-        routes.open(f"127.0.0.1:{gone.port}", 0)
-        client = Client()
-        routes.forward(client, send(4))
-        (answer,) = await client.wait_sent(1)
+        with deaf_port() as port:
+            routes.open(f"127.0.0.1:{port}", 0)
+            client = Client()
+            routes.forward(client, send(4))
+            (answer,) = await client.wait_sent(1)
         assert (answer.code, answer.opaque) == (ResponseCode.SERVICE_NOT_AVAILABLE, 4)
 
 

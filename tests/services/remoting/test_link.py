@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from support.memory.streams import StreamTransport
+from support.suite.ports import deaf_port
 from trio.testing import MockClock, memory_stream_pair
 
 from trioha.errors import CommandError, RemoteProtocolError, Unreachable
@@ -415,10 +416,7 @@ async def test_the_client_gets_answers_and_learns_of_the_end(autojump_clock: Moc
 
 
 async def test_nobody_listening_is_unreachable() -> None:
-    listener = open_listener("127.0.0.1", 0)
-    port = listener.port
-    listener.close()
-    with pytest.raises(Unreachable):
+    with deaf_port() as port, pytest.raises(Unreachable):
         async with open_remoting_client("127.0.0.1", port, Clock()):
             pass
 

@@ -8,7 +8,8 @@ import random
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -56,6 +57,14 @@ def distinct_ports(count: int, apart_from: Collection[int] = ()) -> list[int]:
         if (port := free_ports()) not in (*found, *apart_from):
             found.append(port)
     return found
+
+
+@contextmanager
+def deaf_port() -> Iterator[int]:
+    """A port of loopback at which nobody listens, and nobody else can, while the block lasts."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 def _is_free(port: int) -> bool:

@@ -145,12 +145,17 @@ async def test_the_life_of_messages_and_members(pair: Cluster) -> None:
                 }:
                     await trio.sleep(0.05)
             await send(producer, 20)
-            await wait_until(lambda: len(inbox.messages) + len(other.messages) == 46)
+            await wait_until(lambda: len(inbox.messages | other.messages) == 46)
+            if pair.make == "trioha":
+                # A Java broker may carry out the last pull of a member that gives a queue up after
+                # its last commit. The next member then begins at the pull's older progress.
+                assert not inbox.messages.keys() & other.messages.keys()
         await wait_until(lambda: queue_count(consumer) == QUEUES)
         await producer.send(Message("T", b"again"))
         await wait_until(lambda: any(m.body == b"again" for m in inbox.messages.values()))
         assert inbox.messages
         assert other.messages
+        await wait_caught_up(pair)
     async with open_admin(pair.namesrv) as admin:
         progress = await admin.consumer_progress("G", "T")
         assert sum(entry.consumer_offset for entry in progress) == 47

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.xdist_group("pop beside java")
 
 SHORT_MS = 1_500
 """Invisible time of messages that no step touches until they come again."""
-STEADY_MS = 3_000
+STEADY_MS = 5_000
 """Invisible time of messages of which some are acknowledged first."""
 LATER_MS_MAX = 2_000
 """Tolerance beyond the time of RocketMQ's broker, which takes two seconds or more."""
@@ -400,12 +400,14 @@ def order_of_every_queue(client: PopClient) -> None:
     client.create(queues=3, consumeMessageOrderly=True)
     for queue in range(2):
         client.send(f"{queue}-a", f"{queue}-b", queue=queue)
-    found = client.pop("two of two", order=True, queueId=-1, invisibleTime=SHORT_MS)
+    found = client.pop("two of two", order=True, queueId=-1)
     client.pop("all blocked", order=True, queueId=-1)
     by_body = {message.body: message for message in found}
     client.batch_ack("one queue", by_body["0-b"], by_body["0-a"])
     client.send("0-c", "0-d")
     client.pop("that queue", order=True, queueId=-1, maxMsgNums=1)
+    for body in ("1-a", "1-b"):
+        client.hide(f"{body}, to short", by_body[body], SHORT_MS)
     client.pop("the other, after the time", order=True, queueId=1, pollTime=20_000)
 
 

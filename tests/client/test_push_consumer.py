@@ -332,6 +332,34 @@ async def test_consumption_moves_to_the_slave_and_back_and_progress_is_right(
     assert broker.offsets["G", "T", 0] == 4
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_the_last_commit_outlives_the_pull_that_is_under_way(
+    cluster: FakeCluster, broker: FakeBroker, orderly: bool
+) -> None:
+    """RocketMQ's broker may carry out a pull, and the progress in it, after a later commit."""
+    inbox = Inbox()
+    overtaken: list[tuple[int, int]] = []
+
+    def commit_and_the_pull_after_it(command: RemotingCommand) -> RemotingCommand:
+        if command.ext_int("queueId") == 0:
+            pull = [one for one in broker.asked(PULL) if one.ext_int("queueId") == 0][-1]
+            broker.offsets["G", "T", 0] = pull.ext_int("commitOffset")
+            overtaken.append((command.ext_int("commitOffset"), pull.ext_int("commitOffset")))
+            del broker.scripts[COMMIT]
+        return command.response()
+
+    put(broker, b"1")
+    config = attrs.evolve(FIRST, orderly=orderly)
+    async with open_push_consumer(
+        NAMESRV, "G", ALL, inbox, config=config, cluster_config=cluster.config
+    ):
+        await inbox.wait(1)
+        await trio.testing.wait_all_tasks_blocked()
+        broker.scripts[COMMIT] = commit_and_the_pull_after_it
+    assert overtaken == [(1, 0)]
+    assert broker.offsets["G", "T", 0] == 1
+
+
 async def test_progress_that_a_killed_master_has_lost_is_told_to_it_again(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

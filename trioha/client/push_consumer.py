@@ -200,8 +200,8 @@ class PushConsumer:
                 inbox.close()
         finally:
             del self._inboxes[task.queue]
+            await task.commit_last()
             with trio.move_on_after(_LAST_WORDS_S, shield=True):
-                await task.commit()
                 await self._locks.release(task.queue)
 
     def _deliver(self, task: QueueTask, messages: Sequence[ReceivedMessage]) -> None:

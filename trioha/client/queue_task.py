@@ -79,11 +79,13 @@ class QueueTask:
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _room: trio.Event = attrs.field(factory=trio.Event, init=False)
     _pause_s: float = attrs.field(default=0.0, init=False)
+    _riding: int = attrs.field(default=-1, init=False)
+    """The progress that a pull without an answer carries; -1: none."""
 
     async def run(self) -> None:
         """Pull until released or cancelled, then commit what was handled.
 
-        Cancellation: the last commit is shielded, for two seconds at most.
+        Cancellation: see `commit_last`.
         """
         try:
             with self._scope:
@@ -91,8 +93,7 @@ class QueueTask:
                 self.held = ProcessQueue(self.queue, begin, self._config.limits)
                 await self._pull_forever()
         finally:
-            with trio.move_on_after(_LAST_COMMIT_S, shield=True):
-                await self.commit()
+            await self.commit_last()
             if self.held is not None:
                 self.held.dropped = True
 
@@ -129,6 +130,29 @@ class QueueTask:
         except _FAILURES as error:
             log.warning("progress %d of %s not committed: %s", offset, self.queue, error)
 
+    async def commit_last(self) -> None:
+        """Tell the broker the progress, and look whether it stayed: nobody will tell it again.
+
+        The pull that is under way carries older progress. RocketMQ's broker carries pulls and
+        commits out in different threads, so the older one may come last and replace the commit.
+
+        Cancellation: shielded, for two seconds at most.
+        """
+        with trio.move_on_after(_LAST_COMMIT_S, shield=True):
+            await self.commit()
+            held = self.held
+            if held is None or self._riding in (-1, held.commit_offset):
+                return
+            try:
+                kept = await self._requests.committed_offset(self.queue)
+            except _FAILURES as error:
+                log.warning("progress of %s not read back: %s", self.queue, error)
+                return
+            # Any other offset is somebody else's: an operator's reset, the next member's progress.
+            if kept == self._riding:
+                held.forget_committed()
+                await self.commit()
+
     async def _begin_offset(self) -> int:
         while True:
             try:
@@ -159,6 +183,7 @@ class QueueTask:
                 self._room = trio.Event()
                 await self._room.wait()
                 continue
+            self._riding = self._commit_offset(held)
             try:
                 result = await self._requests.pull(
                     self.queue,
@@ -167,13 +192,14 @@ class QueueTask:
                     self._subscription,
                     suspend_s=self._config.suspend_s,
                     broker_id=broker_id,
-                    commit_offset=self._commit_offset(held),
+                    commit_offset=self._riding,
                 )
             except _FAILURES as error:
                 log.warning("pull from %s: %s", self.queue, error)
                 broker_id = MASTER_ID
                 await self._recover()
                 continue
+            self._riding = -1
             self._pause_s = 0.0
             broker_id = result.suggested_broker_id
             if held is self.held:

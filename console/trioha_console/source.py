@@ -29,7 +29,10 @@ PERIOD_S = 1.0
 SELDOM_S = 5.0
 """Between two looks at a cluster that is one of many on the screen."""
 _TABLES_AT_ONCE = 16
-"""Answers about topics and groups on their way: a thousand that come at once hold up the keys."""
+"""Answers about topics and groups on their way: a thousand that come at once hold up the keys.
+
+Each takes some milliseconds to read, so they are read one after the other with pauses.
+"""
 _FIRST_S = 0.3
 """A frame waits so long for answers on their way; who is slower comes with the next."""
 
@@ -77,7 +80,10 @@ class LiveSource:
         self._links = links or Links()
         self._tasks: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()
+        self._all_in = asyncio.Event()
+        """No answer is on its way."""
         self._tables = asyncio.Semaphore(_TABLES_AT_ONCE)
+        self._reading = asyncio.Lock()
 
     def want(self, interest: Interest) -> None:
         if interest != self._collector.interest:
@@ -107,10 +113,11 @@ class LiveSource:
 
     async def _answers_in(self, patience_s: float) -> None:
         """Until every answer is in; those who take longer are not waited for."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience_s
-        while self._tasks and (left_s := deadline - loop.time()) > 0:
-            await asyncio.wait(self._tasks, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        if self._tasks:
+            self._all_in.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await self._all_in.wait()
 
     def _ask_what_is_due(self) -> None:
         for question in self._collector.due(_now()):
@@ -118,7 +125,12 @@ class LiveSource:
                 self._put(question), name=f"console.ask[{question.address} {question.key}]"
             )
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._all_in.set()
 
     async def _put(self, question: Question) -> None:
         is_table = question.key not in (CLUSTER, STATUS)
@@ -128,10 +140,22 @@ class LiveSource:
             except TriohaError as error:
                 self._collector.failed(question, str(error), _now())
                 return
-            makes_due = self._collector.answered(question, response, _now())
+            if is_table:
+                makes_due = await self._read_table(question, response)
+            else:
+                makes_due = self._collector.answered(question, response, _now())
         if makes_due:
             # A broker that a name server names is asked at once.
             self._ask_what_is_due()
+
+    async def _read_table(self, question: Question, response: RemotingCommand) -> bool:
+        """Read one answer at a time, and leave the loop to the keys for as long as that took."""
+        came = _now()
+        async with self._reading:
+            began_s = time.monotonic()
+            makes_due = self._collector.answered(question, response, came)
+            await asyncio.sleep(time.monotonic() - began_s)
+        return makes_due
 
 
 def context_source(context: Context, *, period_s: float = PERIOD_S) -> LiveSource:

@@ -158,10 +158,19 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         self._tell_moved()
 
     def _redraw_changed(self, old_cells: dict[int, tuple[Cell, ...]]) -> None:
+        """Draw rows again whose cells are others now: neighbours at once, which is quicker."""
         self._cells = {}
-        for index in self._visible():
-            if self._cells_of(index) != old_cells.get(index):
-                self.refresh_line(index + 1)
+        first: int | None = None
+        visible = self._visible()
+        for index in visible:
+            if self._cells_of(index) == old_cells.get(index):
+                if first is not None:
+                    self.refresh_lines(first + 1, index - first)
+                first = None
+            elif first is None:
+                first = index
+        if first is not None:
+            self.refresh_lines(first + 1, visible.stop - first)
 
     # The cursor.
 

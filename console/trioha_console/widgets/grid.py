@@ -91,6 +91,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         self._fitted: list[tuple[GridColumn[Row], int]] = []
         self._cells: dict[int, tuple[Cell, ...]] = {}
         self._styles: dict[str, Style] = {}
+        self._base: Style | None = None
         self._moved_to: object = None
 
     # Contents.
@@ -249,6 +250,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
 
     def notify_style_update(self) -> None:
         self._styles = {}
+        self._base = None
         super().notify_style_update()
 
     def on_focus(self) -> None:
@@ -292,7 +294,10 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         if y == 0:
             return self._head().crop_extend(scroll_x, scroll_x + width, self._style("head"))
         index = scroll_y + y - 1
-        base = self.rich_style
+        if self._base is None:
+            # Made of the styles of all widgets around this one: too much for every line.
+            self._base = self.rich_style
+        base = self._base
         if index >= len(self.rows):
             words = f"  {self.empty}" if not self.rows and y == 2 else ""
             return Strip([Segment(words, base + self._style("dim"))]).adjust_cell_length(

@@ -6,6 +6,6 @@ It is asyncio's, and a remote client like any other: what it asks, and what the 
 
 import os
 
-# Textual draws what has changed when its clock ticks: 60 times a second, unless it is told otherwise
+# Textual draws what has changed when its clock ticks: 60 times a second, unless told otherwise
 # before it is imported. A key that comes with a frame of figures waits for two ticks.
 os.environ.setdefault("TEXTUAL_FPS", "120")

@@ -28,6 +28,9 @@ from collections.abc import AsyncIterator, Iterator
 from statistics import median
 from typing import Any
 
+import trioha_console  # noqa: F401  it sets Textual's clock, before Textual is imported
+
+# isort: split
 from support.screens.screens import LARGE
 from textual.events import Key
 from trioha_console.app import ConsoleApp

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import attrs
@@ -135,9 +134,6 @@ class BrokersView(View):
     BrokersView > #namesrvs { height: auto; max-height: 4; padding: 0 1; background: $surface; }
     """
 
-    _lengths: Sequence[int] = ()
-    """Of the words about the name servers."""
-
     def compose(self) -> ComposeResult:
         yield Static(id="namesrvs")
         yield Grid(SHAPE, empty="Asking the name servers…")
@@ -160,11 +156,12 @@ class BrokersView(View):
 
     def show(self, frame: Frame) -> None:
         self.grid.empty = why_empty(frame)
+        above = self.query_one("#namesrvs", Static)
         namesrvs = _namesrvs(frame.snapshot.namesrvs)
-        # Words as long as before fill as many lines, and a layout costs as much as all the rest.
-        lengths = [len(word) for word in namesrvs.plain.split()]
-        self.query_one("#namesrvs", Static).update(namesrvs, layout=lengths != self._lengths)
-        self._lengths = lengths
+        # Its figures change each second, and a layout costs as much as all the rest.
+        width, height = above.content_size
+        fits = width and namesrvs.get_height(above.styles.get_rules(), width) == height
+        above.update(namesrvs, layout=not fits)
         self.grid.show_rows(lines_of(frame))
 
 

@@ -167,6 +167,22 @@ async def test_a_name_server_that_is_silent_is_named_with_its_reason() -> None:
         assert "Connection refused" in console.line("name servers  ✖")
 
 
+async def test_the_lines_about_name_servers_grow_and_shrink_with_their_words() -> None:
+    cluster = RawCluster()
+    cluster.add_set("broker-a")
+    async with open_console(cluster, SMALL) as console:
+        await console.press("2")
+        await console.tick()
+        above = console.app.query_one("#namesrvs")
+        assert above.size.height == 1
+        cluster.silent[NAMESRV] = "did not answer " + "within its time " * 4
+        await console.tick()
+        assert above.size.height == 2
+        del cluster.silent[NAMESRV]
+        await console.tick()
+        assert above.size.height == 1
+
+
 async def test_what_is_asked_of_the_brokers_follows_the_screen() -> None:
     async with open_console(a_cluster()) as console:
         wanted = []

@@ -69,8 +69,8 @@ class Bench:
         channel = FakeChannel(on_send=lambda response: on_done(ResponseCode(response.code)))
         self.pipeline.when_safe(outcome, instant, channel, RemotingCommand(ResponseCode.SUCCESS))
 
-    def flush(self, now_ms: int = 0) -> None:
-        self.pipeline.on_flushed(self.store.flush(), now_ms)
+    def flush(self) -> None:
+        self.pipeline.on_flushed(self.store.flush())
 
     def ack(self, offset: int | None = None, now_ms: int = 0) -> None:
         end = self.store.max_phy_offset if offset is None else offset
@@ -271,26 +271,6 @@ def test_waits_that_an_ack_ends_are_counted() -> None:
     waits = bench.pipeline.slave_waits
     # By the oldest of those that one ack releases.
     assert (waits.waited_ms, waits.bins[3], sum(waits.bins)) == (10, 2, 2)
-
-
-def test_how_long_puts_took_is_counted_in_the_ranges_of_rocketmq() -> None:
-    at_once = Bench(ASYNC)
-    at_once.put()
-    assert at_once.pipeline.put_times.bins == [1, *[0] * 12]
-    bench = Bench(BOTH)
-    bench.put(at(0))
-    bench.flush(now_ms=2)
-    assert sum(bench.pipeline.put_times.bins) == 0  # it waits for the slave still
-    bench.ack(now_ms=49)
-    bench.put(at(50))
-    bench.flush(now_ms=50)
-    bench.ack(now_ms=50)
-    bench.put(at(60), wait=False)
-    bench.put(at(60))
-    bench.pipeline.expire(60 + 10_000)
-    times = bench.pipeline.put_times
-    assert times.bins == [2, 0, 1, *[0] * 6, 1, *[0] * 3]
-    assert times.longest_ms == 3_000
 
 
 def test_partly_acknowledged_message_is_not_safe() -> None:

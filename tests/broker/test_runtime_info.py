@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 from support.handlers.consuming import ConsumeSide, request
 from support.handlers.sending import WALL_MS, at
 
@@ -53,7 +50,6 @@ PARSED_BY_TOOLS = {
     "scheduleMessageOffset_1",
     "scheduleMessageOffset_18",
 }
-OF_JAVA = Path(__file__).parents[1] / "wire/golden/mqadmin/28-GET_BROKER_RUNTIME_INFO.response.bin"
 DAY_MS = 86_400_000
 
 
@@ -130,23 +126,3 @@ def test_day_turns() -> None:
     info = runtime.table(Instant(2 * DAY_MS, WALL_MS + 2 * DAY_MS))
     assert info["msgPutTotalYesterdayMorning"] == "3"
     assert info["msgPutTotalTodayMorning"] == "5"
-
-
-def test_how_long_puts_took_is_told_for_the_minute_under_way() -> None:
-    side = ConsumeSide()
-    times = side.pipeline.put_times
-    times.bins[0] += 2
-    times.add(3, 9)
-    times.add(1, 10_000)
-    info = table(side, now_ms=50_000)
-    ranges = info["putMessageDistributeTime"]
-    assert ranges.startswith("[<=0ms]:2 [0~10ms]:3 [10~50ms]:0 ")
-    assert ranges.endswith("[5~10s]:0 [10s~]:1 ")
-    assert info["putMessageEntireTimeMax"] == "10000"
-    (javas,) = re.findall(r'"putMessageDistributeTime":"([^"]*)"', OF_JAVA.read_text("latin-1"))
-    assert re.sub(r":\d+", ":", ranges) == re.sub(r":\d+", ":", javas)
-    side.admin.runtime_info.sample(at(60_000))
-    times.add(1, 9)
-    ranges = table(side, now_ms=61_000)["putMessageDistributeTime"]
-    assert ranges.startswith("[<=0ms]:0 [0~10ms]:1 ")
-    assert ranges.endswith("[10s~]:0 ")

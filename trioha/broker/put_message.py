@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from trioha.broker.wait_histogram import PutTimes, WaitHistogram
+from trioha.broker.wait_histogram import WaitHistogram
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
 from trioha.ha.group_commit import GroupCommit
 from trioha.remoting.channel import Channel, Instant
@@ -156,7 +156,6 @@ class PutPipeline:
         self.put_bytes: dict[str, int] = {}
         """Bytes of log, by topic."""
         self.slave_waits = WaitHistogram()
-        self.put_times = PutTimes()
         self.refused_count = 0
         self.slave_timeout_count = 0
         self.slave_unavailable_count = 0
@@ -202,7 +201,6 @@ class PutPipeline:
         put_bytes[message.topic] = put_bytes.get(message.topic, 0) + result.size
         if must_wait or result.status is not _PUT_OK:
             return self._outcome_of(result, must_wait, 1)
-        self.put_times.bins[0] += 1
         return PutOutcome(_SUCCESS, result)
 
     def put_batch(self, batch: PutBatch, *, wait: bool, instant: Instant) -> PutOutcome:
@@ -240,8 +238,6 @@ class PutPipeline:
                     # may then rely on this machine's disk at least.
                     self.slave_unavailable_count += count
                     outcome.code = _SLAVE_NOT_AVAILABLE
-        if not outcome.must_wait:
-            self.put_times.bins[0] += 1
         return outcome
 
     def when_safe(
@@ -259,15 +255,12 @@ class PutPipeline:
             waiter.pending += 1
             self._transfer.add(need, instant.now_ms + self._slave_timeout_ms, waiter)
         if not waiter.pending:
-            self.put_times.bins[0] += 1
             waiter.answer()
 
-    def on_flushed(self, offset: int, now_ms: int) -> None:
+    def on_flushed(self, offset: int) -> None:
         """Note that everything below `offset` is on disk."""
-        deadline_ms = self._flush.next_deadline_ms
-        released = self._flush.advance(offset)
-        if deadline_ms is not None and released:
-            self._release(released, now_ms - deadline_ms + self._sync_flush_timeout_ms)
+        for waiter in self._flush.advance(offset):
+            waiter.release()
 
     def release_acknowledged(self, now_ms: int) -> None:
         """Answer every waiting send that the acknowledgements so far allow. HOT."""
@@ -277,16 +270,8 @@ class PutPipeline:
             return
         if since_ms is not None:
             self.slave_waits.add(len(released), now_ms - since_ms)
-            self._release(released, now_ms - since_ms)
-
-    def _release(self, waiters: list[_Waiter], took_ms: int) -> None:
-        """Answer those who wait for nothing else; the oldest has waited for `took_ms`. HOT."""
-        answered = 0
-        for waiter in waiters:
+        for waiter in released:
             waiter.release()
-            if not waiter.pending:
-                answered += 1
-        self.put_times.add(answered, took_ms)
 
     def on_slave_lost(self) -> None:
         """Answer all waiting sends if no other slave can confirm them: one has gone or stalled."""
@@ -299,13 +284,9 @@ class PutPipeline:
         """Answer every waiting send whose timeout has expired."""
         for waiter in self._flush.expire(now_ms):
             waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
-            if not waiter.pending:
-                self.put_times.add(1, self._sync_flush_timeout_ms)
         for waiter in self._transfer.expire(now_ms):
             self.slave_timeout_count += 1
             waiter.fail(self._late)
-            if not waiter.pending:
-                self.put_times.add(1, self._slave_timeout_ms)
 
     def give_up(self) -> None:
         """Answer every waiting send as if its timeout had expired: the role or the node ends."""

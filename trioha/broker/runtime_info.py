@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trioha.broker.delay import DelaySchedule
-from trioha.broker.wait_histogram import PUT_RANGES, PutTimes
 from trioha.remoting.channel import Instant
 from trioha.store.interface import MessageStore
 from trioha.wire.codes import VERSION_V4_9_8
 
 SAMPLE_PERIOD_MS = 5_000
 """Samples closer than this are not kept."""
-_MINUTE_MS = 60_000
 _WINDOWS_MS = (10_000, 60_000, 600_000)
 _SAMPLES_MAX = 256  # reach back over the longest window at the shortest period
 
@@ -37,20 +35,11 @@ class RuntimeInfo:
     """Counters over time, and the table of everything."""
 
     def __init__(
-        self,
-        store: MessageStore,
-        delay: DelaySchedule,
-        put_times: PutTimes,
-        log_directory: Path,
-        instant: Instant,
+        self, store: MessageStore, delay: DelaySchedule, log_directory: Path, instant: Instant
     ) -> None:
         self._store = store
         self._log_directory = log_directory
         self._delay = delay
-        self._put_times = put_times
-        self._minute_began_ms = instant.now_ms
-        self._counted_then = list(put_times.bins)
-        """The puts of each range when the minute began."""
         self._boot = instant
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES_MAX)
         self._day = _day(instant.wall_ms)
@@ -65,9 +54,6 @@ class RuntimeInfo:
         statistics = self._store.statistics()
         sample = _Sample(instant.now_ms, statistics.put_total, statistics.get_total)
         self._samples.append(sample)
-        if instant.now_ms - self._minute_began_ms >= _MINUTE_MS:
-            self._minute_began_ms = instant.now_ms
-            self._counted_then = list(self._put_times.bins)
         day = _day(instant.wall_ms)
         if day != self._day:
             self._day = day
@@ -114,12 +100,13 @@ class RuntimeInfo:
             "pullThreadPoolQueueCapacity": 0,
             "pullThreadPoolQueueHeadWaitTimeMills": 0,
             "pullThreadPoolQueueSize": 0,
-            # Percentiles are in /metrics and the journal.
+            # How long single puts take is in /metrics and the journal; Java says "null" too
+            # as long as it has no figure.
             "putLatency99": "0.00",
             "putLatency999": "0.00",
             "putMessageAverageSize": store.put_bytes / max(1, store.put_total),
-            "putMessageDistributeTime": self._distribution(),
-            "putMessageEntireTimeMax": self._put_times.longest_ms,
+            "putMessageDistributeTime": "null",
+            "putMessageEntireTimeMax": 0,
             "putMessageFailedTimes": 0,
             "putMessageSizeTotal": store.put_bytes,
             "putMessageTimesTotal": store.put_total,
@@ -139,15 +126,6 @@ class RuntimeInfo:
         for level, (delivered, end) in self._delay.backlog().items():
             table[f"scheduleMessageOffset_{level}"] = f"{delivered},{end}"
         return {key: str(value) for key, value in table.items()}
-
-    def _distribution(self) -> str:
-        """Return how many puts took how long since the minute began, as Java writes it."""
-        return "".join(
-            f"[{name}]:{now - then} "
-            for (name, _), now, then in zip(
-                PUT_RANGES, self._put_times.bins, self._counted_then, strict=True
-            )
-        )
 
     def _rates(self, current: _Sample, column: int) -> str:
         return " ".join(f"{self._rate(current, column, window):.2f}" for window in _WINDOWS_MS)

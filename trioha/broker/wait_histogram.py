@@ -1,29 +1,11 @@
-"""How long sends wait for disk and slave: the put pipeline counts, telemetry reads."""
+"""Histogram of the waits of sends for a slave: the put pipeline counts, telemetry reads."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import Final
 
 WAIT_BINS: Final = 16
 """Waits under 1 ms, under 2, 4, … under 16384, and longer."""
-PUT_RANGES: Final = (
-    ("<=0ms", 1),
-    ("0~10ms", 10),
-    ("10~50ms", 50),
-    ("50~100ms", 100),
-    ("100~200ms", 200),
-    ("200~500ms", 500),
-    ("500ms~1s", 1_000),
-    ("1~2s", 2_000),
-    ("2~3s", 3_000),
-    ("3~4s", 4_000),
-    ("4~5s", 5_000),
-    ("5~10s", 10_000),
-    ("10s~", None),
-)
-"""RocketMQ's ranges (StoreStatsService): name, and the milliseconds below which its times lie."""
-_BOUNDS_MS: Final = [bound_ms for _, bound_ms in PUT_RANGES if bound_ms is not None]
 
 
 class WaitHistogram:
@@ -47,20 +29,3 @@ class WaitHistogram:
         """Return the longest wait since the last call."""
         longest_ms, self._longest_ms = self._longest_ms, 0
         return longest_ms
-
-
-class PutTimes:
-    """How long puts took until their answer, waits for disk and slave included, since the start.
-
-    A put that a lost slave or the end of a role answered is not counted.
-    """
-
-    def __init__(self) -> None:
-        self.bins = [0] * len(PUT_RANGES)
-        self.longest_ms = 0
-
-    def add(self, count: int, took_ms: int) -> None:
-        """Count the puts that were answered together, the oldest after `took_ms`. HOT."""
-        if took_ms > self.longest_ms:
-            self.longest_ms = took_ms
-        self.bins[bisect_right(_BOUNDS_MS, took_ms)] += count

@@ -71,11 +71,10 @@ class ConsumeSide:
             self.hold,
         )
         self.locks = QueueLocks()
-        self.pipeline = PutPipeline(self.store, self.config, FakeReplicas())
         self.schedule = DelaySchedule(
             DelayLevels.parse(self.config.message_delay_level),
             self.store,
-            self.pipeline,
+            PutPipeline(self.store, self.config, FakeReplicas()),
             self.events,
         )
         self.applied: list[BrokerConfig] = []
@@ -88,7 +87,6 @@ class ConsumeSide:
             self.producers,
             self.offsets,
             self.schedule,
-            put_times=self.pipeline.put_times,
             is_slave=lambda: self.config.broker_role is BrokerRole.SLAVE,
             delete_queues=self.store.delete_topic,
             status=lambda instant: {"now_ms": instant.now_ms, "role": self.config.broker_role.name},

@@ -148,7 +148,7 @@ class QueueTask:
             except _FAILURES as error:
                 log.warning("progress of %s not read back: %s", self.queue, error)
                 return
-            # Any other offset is somebody else's: an operator's reset, the next member's progress.
+            # Somebody else set any other offset: an operator, or the queue's next member.
             if kept == self._riding:
                 held.forget_committed()
                 await self.commit()

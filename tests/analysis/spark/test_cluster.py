@@ -187,7 +187,7 @@ def test_ctrl_c_ends_spark_and_leaves_nothing_running(
     kept = tmp_path / "out.partial"
     deadline = time.monotonic() + LIMIT_S
     while not (kept / "manifest.json").exists() or not any(
-        # What is left out is listed too, and is nothing to keep.
+        # The manifest lists the reports that were left out, too. They make no files.
         "tables" in entry
         for entry in manifest(kept)["reports"]
     ):

@@ -69,8 +69,13 @@ class Bench:
         channel = FakeChannel(on_send=lambda response: on_done(ResponseCode(response.code)))
         self.pipeline.when_safe(outcome, instant, channel, RemotingCommand(ResponseCode.SUCCESS))
 
-    def flush(self) -> None:
-        self.pipeline.on_flushed(self.store.flush())
+    def flush(self, now_ms: int = 0) -> None:
+        self.pipeline.on_flushed(self.store.flush(), now_ms)
+
+    def times(self) -> tuple[list[int], int]:
+        """How many puts took how long, by RocketMQ's ranges, and the longest one."""
+        times = self.pipeline.put_times(self.store.statistics().put_total)
+        return times.ranges(), times.longest_ms
 
     def ack(self, offset: int | None = None, now_ms: int = 0) -> None:
         end = self.store.max_phy_offset if offset is None else offset
@@ -271,6 +276,58 @@ def test_waits_that_an_ack_ends_are_counted() -> None:
     waits = bench.pipeline.slave_waits
     # By the oldest of those that one ack releases.
     assert (waits.waited_ms, waits.bins[3], sum(waits.bins)) == (10, 2, 2)
+
+
+def test_a_put_without_a_wait_took_no_time() -> None:
+    bench = Bench(ASYNC)
+    bench.put()
+    bench.put()
+    assert bench.times() == ([2, *[0] * 12], 0)
+
+
+def test_a_put_took_as_long_as_the_later_of_disk_and_slave() -> None:
+    bench = Bench(BOTH)
+    bench.put(at(0))
+    bench.flush(now_ms=2)
+    assert sum(bench.times()[0]) == 0  # it waits for the slave still
+    bench.ack(now_ms=49)
+    assert bench.times() == ([0, 0, 1, *[0] * 10], 49)
+    bench.put(at(50))
+    bench.ack(now_ms=52)
+    assert sum(bench.times()[0]) == 1  # it waits for the disk still
+    bench.flush(now_ms=150)
+    assert bench.times() == ([0, 0, 1, 0, 1, *[0] * 8], 100)
+
+
+def test_a_put_that_timed_out_took_until_its_deadline() -> None:
+    bench = Bench(BOTH)
+    bench.put(at(0))
+    bench.pipeline.expire(2_999)
+    assert sum(bench.times()[0]) == 0
+    bench.pipeline.expire(3_000)  # slaveTimeout
+    bench.pipeline.expire(5_000)  # syncFlushTimeout
+    assert bench.times() == ([*[0] * 11, 1, 0], 5_000)
+
+
+def test_a_put_that_a_lost_slave_or_the_end_of_a_role_answers_is_not_timed() -> None:
+    bench = Bench(SYNC_MASTER)
+    bench.put()
+    bench.replicas.available = False
+    bench.pipeline.on_slave_lost()
+    bench.replicas.available = True
+    bench.put()
+    bench.pipeline.give_up()
+    bench.put(wait=False)
+    assert bench.times() == ([1, *[0] * 12], 0)
+
+
+def test_a_batch_is_one_put() -> None:
+    bench = Bench(SYNC_MASTER)
+    outcome = bench.pipeline.put_batch(batch_of([message()] * 3), wait=True, instant=at(0))
+    bench.wait(outcome, at(0), bench.told.append)
+    bench.ack(now_ms=1)
+    bench.pipeline.put_batch(batch_of([message()] * 3), wait=False, instant=at(1))
+    assert bench.times() == ([1, 1, *[0] * 11], 1)
 
 
 def test_partly_acknowledged_message_is_not_safe() -> None:

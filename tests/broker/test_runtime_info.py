@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from support.handlers.consuming import ConsumeSide, request
 from support.handlers.sending import WALL_MS, at
 
@@ -50,6 +53,7 @@ PARSED_BY_TOOLS = {
     "scheduleMessageOffset_1",
     "scheduleMessageOffset_18",
 }
+OF_JAVA = Path(__file__).parents[1] / "wire/golden/mqadmin/28-GET_BROKER_RUNTIME_INFO.response.bin"
 DAY_MS = 86_400_000
 
 
@@ -126,3 +130,28 @@ def test_day_turns() -> None:
     info = runtime.table(Instant(2 * DAY_MS, WALL_MS + 2 * DAY_MS))
     assert info["msgPutTotalYesterdayMorning"] == "3"
     assert info["msgPutTotalTodayMorning"] == "5"
+
+
+def test_how_long_puts_took_is_told_for_the_minute_under_way() -> None:
+    side = ConsumeSide()
+    put(side, 6)
+    side.pipeline.slave_waits.add(3, 9)
+    side.pipeline.slave_waits.add(1, 10_000)
+    info = table(side, now_ms=50_000)
+    ranges = info["putMessageDistributeTime"]
+    assert ranges.startswith("[<=0ms]:2 [0~10ms]:3 [10~50ms]:0 ")
+    assert ranges.endswith("[5~10s]:0 [10s~]:1 ")
+    assert info["putMessageEntireTimeMax"] == "10000"
+    assert info["putLatency99"] == "10000.00"
+    (javas,) = re.findall(r'"putMessageDistributeTime":"([^"]*)"', OF_JAVA.read_text("latin-1"))
+    assert re.sub(r":\d+", ":", ranges) == re.sub(r":\d+", ":", javas)
+    side.admin.runtime_info.sample(at(60_000))
+    put(side, 1)
+    side.pipeline.slave_waits.add(1, 9)
+    info = table(side, now_ms=61_000)
+    ranges = info["putMessageDistributeTime"]
+    assert ranges.startswith("[<=0ms]:0 [0~10ms]:1 ")
+    assert ranges.endswith("[10s~]:0 ")
+    assert info["putLatency99"] == "10000.00"  # of the minute before
+    side.admin.runtime_info.sample(at(120_000))
+    assert table(side, now_ms=121_000)["putLatency99"] == "9.98"  # between 8 and 10

@@ -165,6 +165,12 @@ def test_broker_status(admin: MqAdmin, meeting: Meeting, scene: Scene, namesrv: 
     assert ours["dispatchBehindBytes"] == "0"
     assert abs(int(ours["earliestMessageTimeStamp"]) / 1000 - time.time()) < 3600
     assert len(ours["putTps"].split()) == len(ours["getTransferedTps"].split()) == 3
+    # The exporter makes a metric of each range.
+    our_ranges, java_ranges = (
+        re.sub(r":\d+", "", told["putMessageDistributeTime"]) for told in (ours, theirs)
+    )
+    assert java_ranges in (our_ranges, "null")  # Java's has none in its first minute
+    assert our_ranges.count("[") == 13
     # What tools and exporters look for is in ours too.
     log = "commitLogDiskRatio_"  # and a path
     assert {name for name in theirs if not name.startswith(log)} <= set(ours)

@@ -23,6 +23,7 @@ from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.runtime_info import RuntimeInfo
 from trioha.broker.topics import TopicTable
 from trioha.broker.traffic_stats import TrafficStats
+from trioha.broker.wait_histogram import PutTimes
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
@@ -54,6 +55,7 @@ class AdminProcessor:
         offsets: ConsumerOffsetTable,
         delay: DelaySchedule,
         *,
+        put_times: Callable[[int], PutTimes],
         is_slave: Callable[[], bool],
         delete_queues: Callable[[str], None],
         status: Callable[[Instant], Mapping[str, object]],
@@ -63,7 +65,7 @@ class AdminProcessor:
         events: EventSink | None = None,
     ) -> None:
         log_directory = StoreConfig.of(config).commitlog_path
-        self.runtime_info = RuntimeInfo(store, delay, log_directory, instant)
+        self.runtime_info = RuntimeInfo(store, delay, put_times, log_directory, instant)
         self.traffic = TrafficStats(
             config.broker_cluster_name, store, topics, groups, offsets, counted
         )

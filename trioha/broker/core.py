@@ -234,6 +234,7 @@ class BrokerCore:
             self.producers,
             self.offsets,
             self.schedule,
+            put_times=self.pipeline.put_times,
             is_slave=lambda: self.role is BrokerRole.SLAVE,
             delete_queues=delete_queues or store.delete_topic,
             status=status,
@@ -344,8 +345,8 @@ class BrokerCore:
         self.consumers.channel_closed(channel)
         self.producers.channel_closed(channel)
 
-    def on_flushed(self, offset: int) -> None:
-        self.pipeline.on_flushed(offset)
+    def on_flushed(self, offset: int, now_ms: int) -> None:
+        self.pipeline.on_flushed(offset, now_ms)
         if self.pops.cursors.has_waiting:
             self.pops.cursors.settle()
 

@@ -34,9 +34,10 @@ FLUSH_SLAVE_TIMEOUT by then, and the message stays stored.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Protocol
 
-from trioha.broker.wait_histogram import WaitHistogram
+from trioha.broker.wait_histogram import PutTimes, WaitHistogram
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
 from trioha.ha.group_commit import GroupCommit
 from trioha.remoting.channel import Channel, Instant
@@ -156,6 +157,13 @@ class PutPipeline:
         self.put_bytes: dict[str, int] = {}
         """Bytes of log, by topic."""
         self.slave_waits = WaitHistogram()
+        """Waits that an acknowledgement ended."""
+        self._other_waits = WaitHistogram()
+        """How long the puts took that something else answered: the disk, or a deadline."""
+        self._later_in_batch = 0
+        """Messages behind the first one of their batch: a batch is one put."""
+        self._untimed = 0
+        """Puts that a lost slave or the end of a role answered."""
         self.refused_count = 0
         self.slave_timeout_count = 0
         self.slave_unavailable_count = 0
@@ -212,7 +220,10 @@ class PutPipeline:
             return refusal
         result = self._store.put_batch(batch, instant.wall_ms)
         self.put_bytes[batch.topic] = self.put_bytes.get(batch.topic, 0) + result.size
-        return self._outcome_of(result, must_wait, len(batch.entries))
+        count = len(batch.entries)
+        if result.status is _PUT_OK:
+            self._later_in_batch += count - 1
+        return self._outcome_of(result, must_wait, count)
 
     def _pay(self, owed: PutMessage, instant: Instant) -> PutOutcome | None:
         """Append the message that is owed; return the outcome if the store rejects it."""
@@ -257,10 +268,15 @@ class PutPipeline:
         if not waiter.pending:
             waiter.answer()
 
-    def on_flushed(self, offset: int) -> None:
+    def on_flushed(self, offset: int, now_ms: int) -> None:
         """Note that everything below `offset` is on disk."""
-        for waiter in self._flush.advance(offset):
+        deadline_ms = self._flush.next_deadline_ms
+        released = self._flush.advance(offset)
+        for waiter in released:
             waiter.release()
+        if deadline_ms is not None:
+            took_ms = now_ms - deadline_ms + self._sync_flush_timeout_ms
+            self._count_answered(released, took_ms)
 
     def release_acknowledged(self, now_ms: int) -> None:
         """Answer every waiting send that the acknowledgements so far allow. HOT."""
@@ -272,29 +288,59 @@ class PutPipeline:
             self.slave_waits.add(len(released), now_ms - since_ms)
         for waiter in released:
             waiter.release()
+        if self._sync_flush and since_ms is not None:
+            # Those that wait for the disk still are counted when it has answered them.
+            self._other_waits.add(_answered(released) - len(released), now_ms - since_ms)
 
     def on_slave_lost(self) -> None:
         """Answer all waiting sends if no other slave can confirm them: one has gone or stalled."""
         if len(self._transfer) and not self._replicas.slave_available(self._transfer.first_offset):
-            for waiter in self._transfer.drain():
+            drained = self._transfer.drain()
+            for waiter in drained:
                 self.slave_unavailable_count += 1
                 waiter.fail(ResponseCode.SLAVE_NOT_AVAILABLE)
+            self._untimed += _answered(drained)
 
     def expire(self, now_ms: int) -> None:
         """Answer every waiting send whose timeout has expired."""
-        for waiter in self._flush.expire(now_ms):
+        expired = self._flush.expire(now_ms)
+        for waiter in expired:
             waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
-        for waiter in self._transfer.expire(now_ms):
+        self._count_answered(expired, self._sync_flush_timeout_ms)
+        expired = self._transfer.expire(now_ms)
+        for waiter in expired:
             self.slave_timeout_count += 1
             waiter.fail(self._late)
+        self._count_answered(expired, self._slave_timeout_ms)
 
     def give_up(self) -> None:
         """Answer every waiting send as if its timeout had expired: the role or the node ends."""
-        for waiter in self._flush.drain():
+        of_disk, of_slave = self._flush.drain(), self._transfer.drain()
+        for waiter in of_disk:
             waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
-        for waiter in self._transfer.drain():
+        for waiter in of_slave:
             self.slave_timeout_count += 1
             waiter.fail(self._late)
+        self._untimed += len({*of_disk, *of_slave})
+
+    def put_times(self, put_total: int) -> PutTimes:
+        """Return how long the puts took, of `put_total` messages that the store has taken.
+
+        Only waits are timed: a put without one was answered at once.
+        """
+        counts = [
+            waits + others
+            for waits, others in zip(self.slave_waits.counts, self._other_waits.counts, strict=True)
+        ]
+        waiting = len({*self._flush, *self._transfer})
+        puts = put_total - self._later_in_batch - self._untimed - waiting
+        counts[0] += puts - sum(counts)
+        return PutTimes(counts, max(self.slave_waits.longest_ms, self._other_waits.longest_ms))
+
+    def _count_answered(self, waiters: list[_Waiter], took_ms: int) -> None:
+        """Count those that no acknowledgement answered, but the disk or a deadline."""
+        if count := _answered(waiters):
+            self._other_waits.add(count, took_ms)
 
     def _refusal(self) -> PutOutcome:
         """Nothing is stored yet, so these two may be reported as refusals."""
@@ -310,6 +356,11 @@ class PutPipeline:
             None,
             f"[REJECTREQUEST] {self.waiter_count} messages already wait for disk or slave",
         )
+
+
+def _answered(waiters: Iterable[_Waiter]) -> int:
+    """Count those that wait for nothing else."""
+    return sum(1 for waiter in waiters if not waiter.pending)
 
 
 def remark_of(code: ResponseCode) -> str | None:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from trioha.broker.delay import DelaySchedule
+from trioha.broker.wait_histogram import PUT_RANGES, PutTimes
 from trioha.remoting.channel import Instant
 from trioha.store.interface import MessageStore
 from trioha.wire.codes import VERSION_V4_9_8
 
 SAMPLE_PERIOD_MS = 5_000
 """Samples closer than this are not kept."""
+_MINUTE_MS = 60_000
 _WINDOWS_MS = (10_000, 60_000, 600_000)
 _SAMPLES_MAX = 256  # reach back over the longest window at the shortest period
 
@@ -35,11 +37,21 @@ class RuntimeInfo:
     """Counters over time, and the table of everything."""
 
     def __init__(
-        self, store: MessageStore, delay: DelaySchedule, log_directory: Path, instant: Instant
+        self,
+        store: MessageStore,
+        delay: DelaySchedule,
+        put_times: Callable[[int], PutTimes],
+        log_directory: Path,
+        instant: Instant,
     ) -> None:
         self._store = store
         self._log_directory = log_directory
         self._delay = delay
+        self._put_times = put_times
+        self._minute_began_ms = instant.now_ms
+        self._times_then = put_times(store.statistics().put_total)
+        """How long puts had taken when the minute began."""
+        self._last_minute: PutTimes | None = None
         self._boot = instant
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES_MAX)
         self._day = _day(instant.wall_ms)
@@ -54,6 +66,10 @@ class RuntimeInfo:
         statistics = self._store.statistics()
         sample = _Sample(instant.now_ms, statistics.put_total, statistics.get_total)
         self._samples.append(sample)
+        if instant.now_ms - self._minute_began_ms >= _MINUTE_MS:
+            self._minute_began_ms = instant.now_ms
+            times = self._put_times(sample.put_total)
+            self._last_minute, self._times_then = times.since(self._times_then), times
         day = _day(instant.wall_ms)
         if day != self._day:
             self._day = day
@@ -65,6 +81,8 @@ class RuntimeInfo:
         current = _Sample(instant.now_ms, store.put_total, store.get_total)
         put_tps = self._rates(current, 1)
         get_tps = self._rates(current, 2)
+        put_times = self._put_times(store.put_total).since(self._times_then)
+        last_minute = put_times if self._last_minute is None else self._last_minute
         table = {
             "bootTimestamp": self._boot.wall_ms,
             # END_TRANSACTION waits in no thread pool, as no request does here.
@@ -100,13 +118,12 @@ class RuntimeInfo:
             "pullThreadPoolQueueCapacity": 0,
             "pullThreadPoolQueueHeadWaitTimeMills": 0,
             "pullThreadPoolQueueSize": 0,
-            # How long single puts take is in /metrics and the journal; Java says "null" too
-            # as long as it has no figure.
-            "putLatency99": "0.00",
-            "putLatency999": "0.00",
+            # Of the last whole minute, as Java's; in the first minute, of what there is.
+            "putLatency99": f"{last_minute.percentile_ms(0.99):.2f}",
+            "putLatency999": f"{last_minute.percentile_ms(0.999):.2f}",
             "putMessageAverageSize": store.put_bytes / max(1, store.put_total),
-            "putMessageDistributeTime": "null",
-            "putMessageEntireTimeMax": 0,
+            "putMessageDistributeTime": _distribution(put_times),
+            "putMessageEntireTimeMax": put_times.longest_ms,
             "putMessageFailedTimes": 0,
             "putMessageSizeTotal": store.put_bytes,
             "putMessageTimesTotal": store.put_total,
@@ -139,6 +156,13 @@ class RuntimeInfo:
                 break
         elapsed_ms = current.now_ms - base.now_ms
         return (current[column] - base[column]) * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0
+
+
+def _distribution(times: PutTimes) -> str:
+    """Return how many puts took how long, as Java writes it."""
+    return "".join(
+        f"[{name}]:{count} " for (name, _), count in zip(PUT_RANGES, times.ranges(), strict=True)
+    )
 
 
 def _capacity(directory: Path) -> str:

@@ -17,6 +17,7 @@ whether the offset is safe already.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -32,6 +33,11 @@ class GroupCommit(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def __iter__(self) -> Iterator[T]:
+        """The waiters, lowest offset first."""
+        for _, _, waiter in self._waiting:
+            yield waiter
 
     @property
     def next_deadline_ms(self) -> int | None:

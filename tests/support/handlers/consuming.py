@@ -71,10 +71,11 @@ class ConsumeSide:
             self.hold,
         )
         self.locks = QueueLocks()
+        self.pipeline = PutPipeline(self.store, self.config, FakeReplicas())
         self.schedule = DelaySchedule(
             DelayLevels.parse(self.config.message_delay_level),
             self.store,
-            PutPipeline(self.store, self.config, FakeReplicas()),
+            self.pipeline,
             self.events,
         )
         self.applied: list[BrokerConfig] = []
@@ -87,6 +88,7 @@ class ConsumeSide:
             self.producers,
             self.offsets,
             self.schedule,
+            put_times=self.pipeline.put_times,
             is_slave=lambda: self.config.broker_role is BrokerRole.SLAVE,
             delete_queues=self.store.delete_topic,
             status=lambda instant: {"now_ms": instant.now_ms, "role": self.config.broker_role.name},

@@ -194,7 +194,7 @@ class PopSide:
 
     def make_safe(self) -> None:
         """Bring the log to disk, and tell so."""
-        self.core.on_flushed(self.store.flush())
+        self.core.on_flushed(self.store.flush(), self.now_ms)
 
     def answers(self) -> list[RemotingCommand]:
         """Take the answers that came later."""

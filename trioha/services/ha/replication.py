@@ -218,7 +218,7 @@ class SetReplication:
 
     def _on_flushed(self, offset: int) -> None:
         with self.outboxes.batch():
-            self.core.on_flushed(offset)
+            self.core.on_flushed(offset, self.clock.now_ms())
 
     # Bytes and changes that a master sends to this slave.
 

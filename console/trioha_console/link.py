@@ -148,7 +148,9 @@ class Links:
 
         Errors: Unreachable, in words; TriohaError for what is no address.
         """
-        link = await self._open(address)
+        link = self._links.get(address)
+        if link is None or link.closed:
+            link = await self._open(address)
         patience_s = self._request_timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(patience_s):

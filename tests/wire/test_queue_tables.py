@@ -69,6 +69,16 @@ def test_topic_stats_read_alike_both_ways(rows: list[tuple[str, int, int, bool]]
         assert fast == questions._read_topic_stats(body)
 
 
+PARTS = st.lists(st.tuples(st.text("{}:,a", max_size=3), st.text("{}:a", max_size=2)), max_size=6)
+
+
+@given(PARTS)
+def test_a_brace_inside_of_a_text_is_noticed(parts: list[tuple[str, str]]) -> None:
+    body = "".join(f'{outside}"{inside}"' for outside, inside in parts)
+    has_brace = any("{" in inside or "}" in inside for _, inside in parts)
+    assert queue_tables._is_plain(body.encode()) is not has_brace
+
+
 def test_what_brokers_write_is_read_fast() -> None:
     """Not by the slow parser: that takes thirty times as long."""
     rows = ObjectKeyMap([(queue("orders", 0), {"minOffset": 1, "maxOffset": 2})])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -111,12 +111,13 @@ class QueueLag(NamedTuple):
 
         1.0 if it is deleted; 0.0 without a lag; None if it is not known.
         """
-        if self.lost:
+        if self.min_offset is not None and self.min_offset > self.consumer_offset:
             return 1.0
         if self.broker_offset <= self.consumer_offset:
             return 0.0
-        kept_s = self.kept_s
-        return None if kept_s is None or not self.reserved_s else 1 - kept_s / self.reserved_s
+        if self.next_ms is None or self.wall_ms is None or not self.reserved_s:
+            return None
+        return max(0.0, (self.wall_ms - self.next_ms) / 1000) / self.reserved_s
 
 
 @attrs.frozen(kw_only=True)
@@ -173,7 +174,8 @@ class Group:
     @cached_property
     def lag_s_without_retries(self) -> float | None:
         """Lag in seconds but for retry queues: messages wait there for their delay."""
-        return largest_lag_s(one for one in self.queues if not one.topic.startswith(RETRY_PREFIX))
+        queues = [one for one in self.queues if not one.topic.startswith(RETRY_PREFIX)]
+        return self.lag_s if len(queues) == len(self.queues) else largest_lag_s(queues)
 
     @cached_property
     def next_to_lose(self) -> QueueLag | None:
@@ -181,7 +183,7 @@ class Group:
         known = [
             (one.lost or 0, used, one)
             for one in self.queues
-            if one.lag and (used := one.retention_used) is not None
+            if one.broker_offset > one.consumer_offset and (used := one.retention_used) is not None
         ]
         return max(known, key=itemgetter(0, 1))[2] if known else None
 
@@ -270,11 +272,11 @@ def groups_by_topic(groups: Mapping[str, Group]) -> Mapping[str, tuple[TopicGrou
     }
 
 
-def largest_lag_s(queues: Iterable[QueueLag]) -> float | None:
+def largest_lag_s(queues: Collection[QueueLag]) -> float | None:
     """Return the largest lag in seconds; None if no queue that lags tells its age."""
-    queues = list(queues)
-    lagging = [one for one in queues if one.lag]
-    lags = [one.lag_s for one in lagging or queues]
+    lags = [one.lag_s for one in queues if one.broker_offset > one.consumer_offset]
+    if queues and not lags:
+        return 0.0
     return max((lag_s for lag_s in lags if lag_s is not None), default=None)
 
 

@@ -189,11 +189,10 @@ class ClusterSnapshot:
 
         Thread: any, while no other makes tables of the same stream of snapshots.
         """
-        for group in self.groups.values():
-            _ = group.lag, group.lag_s_without_retries, group.retention_used
-            if interest.topics:
-                _ = group.places_hash, group.told_ms, group.lag_s
+        groups = [("groups", self.groups)]
+        self.tables.of("read for alerts", groups, lambda: _read_for_alerts(self.groups))
         if interest.topics:
+            self.tables.of("read for topics", groups, lambda: _read_for_topics(self.groups))
             _ = self.topics
         if interest.stats_of_all:
             _ = self.held, self.ends, self.groups_by_topic
@@ -208,6 +207,17 @@ class ClusterSnapshot:
     def set_of(self, name: str) -> ReplicaSet | None:
         """Return the set of this broker name, in the first cluster that has one."""
         return next((one for one in self.sets if one.name == name), None)
+
+
+def _read_for_alerts(groups: Mapping[str, Group]) -> None:
+    """Compute what each group keeps once it was read."""
+    for group in groups.values():
+        _ = group.lag, group.lag_s_without_retries, group.retention_used
+
+
+def _read_for_topics(groups: Mapping[str, Group]) -> None:
+    for group in groups.values():
+        _ = group.places_hash, group.told_ms, group.lag_s
 
 
 def _namesrv(address: str, answers: Fields, at_wall_ms: int) -> Namesrv:

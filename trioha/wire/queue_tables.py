@@ -2,16 +2,16 @@
 
 RocketMQ writes a table of queues as an object whose keys are objects: no JSON, so `fastjson.loads`
 reads it with a parser of its own, at some 30 µs a row. A cluster with 5,000 groups tells 50,000
-rows at a time. Here the tables become arrays of pairs by a substitution, and msgspec reads the
-result into rows. A body in any other form is None: the caller reads it the slow way, which also
-words the error.
+rows at a time. Here the tables' braces are replaced, so that the tables are arrays of pairs, and
+msgspec reads the result into rows. A body in any other form is None: the caller reads it the slow
+way, which also words the error.
 
-The substitution is right only where no text holds a brace or an escape; `_is_plain` looks first.
+Replacing is right only where no text holds a brace or an escape; `_is_plain` looks first. It costs
+less than a regular expression: the console reads 2,500 rows a second.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
@@ -21,8 +21,7 @@ from trioha.wire.remoting_command import Buffer
 Row = TypeVar("Row")
 RowT = TypeVar("RowT", covariant=True)
 
-_PAIR = rb"\{[^{}]*\}:\{[^{}]*\}"
-_TABLE = re.compile(rb"\{(%b(?:,%b)*)\}" % (_PAIR, _PAIR))
+_NOT_MARKS = bytes(set(range(256)) - set(b'"{}'))
 _EMPTY = b'"offsetTable":{}', b'"offsetTable":[]'
 
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -99,7 +98,7 @@ def _read(body: Buffer, decoder: _Decoder[Row]) -> Row | None:
     if not _is_plain(text):
         return None
     try:
-        return decoder.decode(_TABLE.sub(_as_pairs, text.replace(*_EMPTY)))
+        return decoder.decode(_with_pairs(text.replace(*_EMPTY)))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
 
@@ -108,11 +107,19 @@ def _is_plain(text: bytes) -> bool:
     """Return whether no text in it holds a brace, an escape or a raw control character."""
     if b"\\" in text:
         return False
-    # Without escapes every other quote ends a text.
-    inside = b"".join(text.split(b'"')[1::2])
-    return b"{" not in inside and b"}" not in inside
+    # Without escapes every other quote ends a text. Of quotes and braces alone, a text without a
+    # brace is two quotes, side by side. The first text with a brace leaves a quote behind: before
+    # its own first quote there are whole pairs only.
+    return b'"' not in text.translate(None, _NOT_MARKS).replace(b'""', b"")
 
 
-def _as_pairs(table: re.Match[bytes]) -> bytes:
-    """``{{…}:{…},{…}:{…}}`` as ``[[{…},{…}],[{…},{…}]]``."""
-    return b"[[%b]]" % table[1].replace(b"},{", b"}],[{").replace(b"}:{", b"},{")
+def _with_pairs(text: bytes) -> bytes:
+    """Return the text with each table ``{{…}:{…},{…}:{…}}`` as ``[[{…},{…}],[{…},{…}]]``."""
+    # A key of JSON is a text, so these two braces begin a table. Rows hold no objects, so the next
+    # two braces end it. Where this is not so, the result is no JSON or of another shape.
+    before, *tables = text.split(b":{{")
+    parts = [before]
+    for table in tables:
+        rows, _, rest = table.partition(b"}}")
+        parts += b":[[{", rows.replace(b"},{", b"}],[{").replace(b"}:{", b"},{"), b"}]]", rest
+    return b"".join(parts)

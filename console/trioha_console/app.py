@@ -267,6 +267,7 @@ class ConsoleApp(CommandActions, App[None]):
             async for raw in source.snapshots():
                 # Fifty thousand rows take half a second, which the keys shall not wait for. Of a
                 # recording the tables are also read by jumps, in this thread.
+                self._tables.thrifty = source.thrifty
                 read = partial(ClusterSnapshot.of, raw, self._tables)
                 snapshot = await asyncio.to_thread(read) if source.live else read()
                 readings = await asyncio.to_thread(self._prepare, snapshot, self.view)

@@ -20,6 +20,7 @@ class ReplaySource:
     """Plays by itself; `replay` is where the play head is moved."""
 
     live = False
+    thrifty = False
 
     def __init__(self, recording: Recording, title: str) -> None:
         self.replay = Replay(recording)

@@ -22,6 +22,7 @@ class StillSource:
     """One moment, for as long as somebody looks."""
 
     live = False
+    thrifty = False
 
     def __init__(self, raw: Raw, title: str) -> None:
         self.title = title

@@ -23,6 +23,7 @@ from trioha.watch.collector import Collector, Interest, Raw
 from trioha.watch.questions import CLUSTER, STATUS, Question
 from trioha.wire.address import parse_namesrvs
 from trioha.wire.remoting_command import RemotingCommand
+from trioha_console.budget import ProcessorBudget
 from trioha_console.link import Links
 
 PERIOD_S = 1.0
@@ -45,6 +46,8 @@ class Source(Protocol):
     namesrvs: tuple[str, ...]
     live: bool
     """False for a recording: it can be looked at, not asked or changed."""
+    thrifty: bool
+    """The console has used up its share of a processor: large tables are read less often."""
 
     def snapshots(self) -> AsyncIterator[Raw]:
         """Raw answers, as `ClusterSnapshot.of` takes them, until the source ends."""
@@ -64,6 +67,7 @@ class LiveSource:
     """A cluster behind its name servers."""
 
     live = True
+    thrifty = False
 
     def __init__(
         self,
@@ -97,7 +101,10 @@ class LiveSource:
 
     async def snapshots(self) -> AsyncIterator[Raw]:
         """One a period, and one soon after a screen has asked for something else."""
+        budget = ProcessorBudget(time.monotonic(), time.process_time())
         while True:
+            self.thrifty = budget.is_spent(time.monotonic(), time.process_time())
+            self._collector.thrifty = self.thrifty
             self._ask_what_is_due()
             await self._answers_in(_FIRST_S)
             yield self._collector.raw(_now().wall_ms)

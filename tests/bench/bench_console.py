@@ -40,6 +40,8 @@ from trioha_console.source import LiveSource
 SCREENS = ("replication", "brokers", "topics", "queues", "groups", "alerts")
 _SETTLED_S = 12
 """After a screen was opened: its tables are there, and asked for in their rhythm."""
+_FILL_S = 120
+"""The queues of all topics come in turns, for about a minute: nobody is asked twice meanwhile."""
 _KEYS = 300
 _STARTS = 5
 
@@ -82,6 +84,16 @@ async def open_app(namesrv: str) -> AsyncIterator[ConsoleApp]:
         yield app
 
 
+async def filled(app: ConsoleApp) -> None:
+    """Until no more queues become known."""
+    known, began = -1, time.monotonic()
+    while app.frame is not None and known < (found := len(app.frame.snapshot.queues)):
+        if time.monotonic() - began > _FILL_S:
+            break
+        known = found
+        await asyncio.sleep(_SETTLED_S)
+
+
 async def cpu_share(seconds: int) -> float:
     cpu, began = time.process_time(), time.monotonic()
     await asyncio.sleep(seconds)
@@ -112,6 +124,8 @@ async def measure(namesrv: str, seconds: int, screens: tuple[str, ...]) -> None:
         for screen in screens:
             await app.action_view(screen)
             await asyncio.sleep(_SETTLED_S)
+            if screen in ("topics", "queues"):
+                await filled(app)
             if not app.view.grid.rows and screen != "alerts":
                 print(f"{screen}: no rows yet")
             share = await cpu_share(seconds)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import msgpack
+import pytest
 
 from trioha.remoting.channel import Instant
 from trioha.watch.collector import Collector, Interest
@@ -203,16 +204,37 @@ def test_large_tables_of_groups_are_asked_for_less_often() -> None:
     assert asked == [0, 18_000, 36_000, 54_000], "fifty thousand rows"
 
 
-def test_many_topics_are_asked_about_in_turns() -> None:
+def test_a_thrifty_viewer_asks_for_large_tables_of_groups_four_times_less_often() -> None:
+    collector = Collector([NAMESRV])
+    collector.interest = Interest(topics=True)
+    collector.thrifty = True
+    knowing_both(collector)
+    asked = [
+        now_ms
+        for now_ms in range(0, 160_000, 1000)
+        if "progress" in answer_all(collector, now_ms, groups=500)
+    ]
+    assert asked == [0, 72_000, 144_000], "fifty thousand rows"
+    small = [
+        now_ms
+        for now_ms in range(160_000, 250_000, 1000)
+        if "progress" in answer_all(collector, now_ms, groups=1)
+    ]
+    assert small[1:3] == [small[0] + 5_000, small[0] + 10_000], "a hundred rows cost nothing"
+
+
+@pytest.mark.parametrize("thrifty", [False, True])
+def test_many_topics_are_asked_about_in_turns(thrifty: bool) -> None:
     collector = Collector([NAMESRV])
     collector.interest = Interest(topics=True, stats_of_all=True)
+    collector.thrifty = thrifty
     knowing_both(collector)
     names = {f"topic_stats/t{number}" for number in range(1250)}
     config = {name.removeprefix("topic_stats/"): {"perm": 6} for name in names}
     body = fastjson.dumps({"topicConfigTable": config})
     asked: list[str] = []
     counts = []
-    for now_ms in range(0, 15_000, 1000):
+    for now_ms in range(0, 25_000, 1000):
         before = len(asked)
         while due := collector.due(at(now_ms)):
             asked += [one.key for one in due if one.key in names]
@@ -220,7 +242,9 @@ def test_many_topics_are_asked_about_in_turns() -> None:
                 told = RemotingCommand(0, body=body) if one.key == "topics" else status()
                 collector.answered(one, told, at(now_ms))
         counts.append(len(asked) - before)
-    assert [count for count in counts if count] == [500] * 3
+    # A thrifty viewer takes its time for those that it knows.
+    later = [125] * 2 if thrifty else [500] * 2
+    assert [count for count in counts if count] == [500] * 3 + later
     assert set(asked[:1250]) == names, "nobody is asked twice before all were asked"
 
 

@@ -68,3 +68,22 @@ def test_the_groups_of_a_topic_come_with_their_lags_the_largest_first() -> None:
     found = ClusterSnapshot.of(cluster.raw(), tables).groups_by_topic
     assert found == {"orders": (("billing", 9), ("audit", 3)), "refunds": (("billing", 0),)}
     assert ClusterSnapshot.of(cluster.raw(), tables).groups_by_topic is found
+
+
+def test_a_thrifty_viewer_keeps_a_large_table_four_times_as_long() -> None:
+    kept_s = []
+    for thrifty in (False, True):
+        cluster = RawCluster()
+        (address, *_) = cluster.add_set("broker-a")
+        tables = Tables()
+        tables.thrifty = thrifty
+        rows = [[number, 0, 10, 1] for number in range(12_500)]
+        cluster.say(address, "topic_stats/orders", rows)
+        first = ClusterSnapshot.of(cluster.raw(), tables).queues
+        for second in range(1, 30):
+            cluster.tick()
+            cluster.say(address, "topic_stats/orders", list(rows))
+            if ClusterSnapshot.of(cluster.raw(), tables).queues is not first:
+                kept_s.append(second)
+                break
+    assert kept_s == [5, 20]

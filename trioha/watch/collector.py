@@ -13,8 +13,9 @@ none is made up. Members of a set know each other's addresses, so a member that 
 first look is asked too.
 
 Tables cost the brokers and the viewer by their rows. The larger the tables of a cluster are, the
-less often they are asked for: `_TABLE_ROWS_PER_S` in the mean. For alerts alone (`Interest.alerts`)
-the offsets of groups are asked for at a slower rhythm.
+less often they are asked for: `_TABLE_ROWS_PER_S` in the mean, and a quarter of that for a viewer
+whose processor is busy (`thrifty`). For alerts alone (`Interest.alerts`) the offsets of groups are
+asked for at a slower rhythm.
 
     raw = {
       "version": 1, "at_wall_ms": …, "namesrvs": [address, …],
@@ -72,6 +73,8 @@ _TABLE_ROWS_PER_S = 2_500
 (`just bench-console`)."""
 _TOPICS_PER_S = 100
 """Questions about one topic at one broker in the mean, if many topics are watched."""
+THRIFT = 4
+"""A thrifty viewer takes so many times fewer rows a second of large tables."""
 
 
 @attrs.frozen(kw_only=True)
@@ -103,6 +106,11 @@ class Collector:
     ) -> None:
         self.interest = interest or Interest()
         """Present interest of the viewer; the next `due` follows a change."""
+        self.thrifty = False
+        """The viewer has used up its share of a processor: large tables are asked for less often.
+
+        What was never asked is asked as soon as ever.
+        """
         self._namesrvs = tuple(namesrvs)
         self._period_ms = period_ms
         self._members: dict[str, dict[str, Any]] = {}
@@ -237,7 +245,8 @@ class Collector:
         # For alerts alone not at once: the first screen comes first.
         if interest.topics or (interest.alerts and self._answers.get(address)):
             table_ms = period_ms * _QUEUES_FACTOR
-            rows_ms = sum(self._rows.values()) * 1000 // _TABLE_ROWS_PER_S
+            rows_per_s = _TABLE_ROWS_PER_S // THRIFT if self.thrifty else _TABLE_ROWS_PER_S
+            rows_ms = sum(self._rows.values()) * 1000 // rows_per_s
             alerts_ms = 0 if interest.topics else _ALERTS_MS
             yield Question(address, PROGRESS, max(table_ms, rows_ms, alerts_ms))
         known = self._value(address, TOPICS) or {}
@@ -259,7 +268,11 @@ class Collector:
         period_ms = self._period_ms * _QUEUES_FACTOR
         if self._turn_ms is None or 10 * (now_ms - self._turn_ms) >= 9 * period_ms:
             self._turn_ms = now_ms
-            self._turn_left = max(1, _TOPICS_PER_S * period_ms // 1000)
+            topics_per_s = _TOPICS_PER_S
+            # New ones are first in turn.
+            if self.thrifty and next(iter(self._turn_order), None) in self._asked:
+                topics_per_s //= THRIFT
+            self._turn_left = max(1, topics_per_s * period_ms // 1000)
         elif not (self._has_new_topics and self._turn_left):
             return []
         self._has_new_topics = False

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from trioha.watch.collector import Interest
+from trioha.watch.collector import THRIFT, Interest
 from trioha.watch.questions import CLIENT, GROUPS, MEMBERS, PROGRESS, TOPIC_STATS, TOPICS
 from trioha.watch.queues import (
     Group,
@@ -57,6 +57,8 @@ class Tables:
         self._kept: dict[str, tuple[list[str], list[object], Any]] = {}
         self._rest: dict[str, tuple[int, int]] = {}
         """Wall ms between which a large table is not made again."""
+        self.thrifty = False
+        """The viewer has used up its share of a processor: large tables are made less often."""
 
     def of(
         self,
@@ -87,7 +89,8 @@ class Tables:
         made = make()
         self._kept[kind] = places, answers, made
         if rows_of is not None:
-            self._rest[kind] = at_wall_ms, at_wall_ms + rows_of(made) * 1000 // _ROWS_PER_S
+            rows_per_s = _ROWS_PER_S // THRIFT if self.thrifty else _ROWS_PER_S
+            self._rest[kind] = at_wall_ms, at_wall_ms + rows_of(made) * 1000 // rows_per_s
         return made
 
 

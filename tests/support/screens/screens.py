@@ -42,6 +42,7 @@ class FakeSource:
         self.title = "10.0.0.9:9876"
         self.namesrvs: tuple[str, ...] = (NAMESRV,)
         self.live = live
+        self.thrifty = False
         self.interest = Interest()
         self.asked: list[tuple[str, RemotingCommand]] = []
         self.answer: Ask | None = None

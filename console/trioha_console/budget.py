@@ -1,0 +1,30 @@
+"""How much of a processor the console takes: people leave it open beside what it watches."""
+
+from __future__ import annotations
+
+SHARE = 0.08
+"""Share of a core that the console takes in the mean. The aim is to stay below 0.10."""
+_LEAD_S = 0.25
+"""Processor seconds that may be saved, or owed: what was long ago does not count."""
+
+
+class ProcessorBudget:
+    """Tells when the large tables have to be read less often.
+
+    Everything that the process does counts, keys and drawing as well. What is left of the share is
+    for tables: they are asked for at the full rate while processor time is saved, and at a quarter
+    of it while some is owed (`Collector.thrifty`).
+    """
+
+    def __init__(self, now_s: float, used_s: float) -> None:
+        self._now_s = now_s
+        self._used_s = used_s
+        self._saved_s = _LEAD_S
+
+    def is_spent(self, now_s: float, used_s: float) -> bool:
+        """Return whether more was used than the share allows; `used_s` is the process's so far."""
+        allowed_s = SHARE * (now_s - self._now_s)
+        saved_s = self._saved_s + allowed_s - (used_s - self._used_s)
+        self._saved_s = min(_LEAD_S, max(-_LEAD_S, saved_s))
+        self._now_s, self._used_s = now_s, used_s
+        return self._saved_s < 0

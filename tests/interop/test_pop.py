@@ -11,6 +11,7 @@ import pytest
 from support.clusters.pair import SMALL_FILES
 from support.peers.java import INTEROP, java_command, java_environment, require_java
 from support.peers.proxy import Python5, java_proxy, run_js_5, start_python_5
+from support.peers.rust import require_rust, rust_driver
 from support.processes.admin import create_topic, request, topic_command, wait_for_route
 from support.processes.rig import (
     Node,
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.xdist_group("pop")
 INVISIBLE_S = 10
 """The least that the proxy takes."""
 CLIENT_S = 90.0
-TOPICS = ("simple", "push", "java", "js", "DefaultHeartBeatSyncerTopic")
+TOPICS = ("simple", "push", "java", "js", "rust", "DefaultHeartBeatSyncerTopic")
 """The last is the proxy's own; it gives up when it waits for three seconds to see it created."""
 
 
@@ -174,3 +175,20 @@ def test_java_s_grpc_client_with_messages_of_each_type(
     assert told[8] == "of a transaction committed"
     assert sorted(told[9:-3]) == ["asked dropped", "asked kept", "of a transaction kept"]
     assert told[-3:] == ["refused fifo", "refused normal-late", "refused normal-ordered"]
+
+
+@pytest.mark.release
+def test_the_rust_grpc_client_receives_again_what_it_did_not_acknowledge(served: Served) -> None:
+    """Built for minutes where it was not built before, so not in the gate."""
+    require_rust()
+    done = subprocess.run(
+        [rust_driver(), served.proxy.address, "rust", "rust-group"],
+        capture_output=True,
+        text=True,
+        timeout=CLIENT_S,
+    )
+    told = [line.removeprefix("told ") for line in done.stdout.splitlines() if line[:5] == "told "]
+    assert done.returncode == 0, f"{told}\n{done.stderr[-4000:]}\n{done.stdout[-4000:]}"
+    words = 'red ["k1"] {"p": "v"}'
+    assert sorted(told[:2]) == [f"got one {words} 1", f"got two {words} 1"]
+    assert told[2:] == [f"again two {words} 2", "early false"]

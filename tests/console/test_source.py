@@ -53,3 +53,18 @@ async def test_a_key_does_not_wait_for_all_tables_that_came_together(
     source._ask_what_is_due()
     await source._answers_in(30)
     assert done == ["table", "key", "table", "table"]
+
+
+async def test_a_console_that_takes_too_much_of_a_core_reads_large_tables_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = LiveSource(("127.0.0.1:9876",), links=AtOnce(), period_s=0)
+    used_s = 100.0
+    monkeypatch.setattr(time, "process_time", lambda: used_s)
+    frames = source.snapshots()
+    await anext(frames)
+    assert (source.thrifty, source._collector.thrifty) == (False, False)
+    used_s += 60
+    await anext(frames)
+    assert (source.thrifty, source._collector.thrifty) == (True, True)
+    await source.close()

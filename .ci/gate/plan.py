@@ -122,12 +122,12 @@ GATE: tuple[Step, ...] = (
     STATIC,
     BUILD,
     Tests(
-        *("quick", "tests without real clusters, plain Python", 780, QUICK),
+        *("quick", "tests without real clusters, plain Python", 960, QUICK),
         build="pure",
         workers=3,  # some of them start processes, and wait
     ),
-    Tests("compiled", "the same where compiled modules are", 540, QUICK, COMPILED_PATHS, workers=3),
-    Tests("simulations", "drawn seeds, known faults", 420, "slow", SIMULATION_PATHS),
+    Tests("compiled", "the same where compiled modules are", 480, QUICK, COMPILED_PATHS, workers=3),
+    Tests("simulations", "drawn seeds, known faults", 360, "slow", SIMULATION_PATHS),
     Tests(
         *(
             "real",

@@ -17,7 +17,7 @@ _YOUNG = 25_000
 
 The answers of a hundred brokers are 10,000 objects a second, which go by themselves when the next
 ones come. A search that begins before that looks at them in vain: with 2,500 here the searches took
-1.3 % of a core, with 25,000 they take 0.4 %, and keys wait no longer (`just bench-console`).
+1.3 % of a core, with 25,000 they take 0.4 %; keys wait as before (`just bench-console`).
 """
 _ROUNDS = 2
 """Searches after which the objects that survived them are looked at as well: that takes 50 ms."""

@@ -270,6 +270,9 @@ class ConsoleApp(CommandActions, App[None]):
                 self._tables.thrifty = source.thrifty
                 read = partial(ClusterSnapshot.of, raw, self._tables)
                 snapshot = await asyncio.to_thread(read) if source.live else read()
+                # A frame may still come while the app takes its widgets down.
+                if not self.main.query(ContentSwitcher):
+                    break
                 readings = await asyncio.to_thread(self._prepare, snapshot, self.view)
                 if source is not self.source:
                     break

@@ -14,6 +14,7 @@ from support.fakes.raw_answers import RawCluster
 from support.fakes.raw_topics import add_topics
 from support.processes.rig import REPO
 from support.screens.screens import LARGE, SMALL, open_console
+from textual.widgets import ContentSwitcher
 from trioha_console.widgets.prompt import Prompt
 
 from trioha.wire.remoting_command import RemotingCommand
@@ -199,6 +200,16 @@ async def test_an_alert_of_a_group_is_raised_on_every_screen() -> None:
         cluster.say(master, "progress", {"billing": {"T": [[0, 9, 1, 1, 5, cluster.wall_ms]]}})
         await console.tick()
         assert "1 alert" in console.line("1 set, 2 nodes")
+
+
+async def test_a_frame_that_comes_while_the_widgets_are_taken_down_ends_the_watching() -> None:
+    cluster = RawCluster()
+    cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+        await console.app.main.query_one(ContentSwitcher).remove()
+        console.source.push()
+        await console.app.workers.wait_for_complete()
+        assert console.source.closed
 
 
 async def test_a_frame_that_comes_while_a_screen_opens_is_drawn_when_it_is_composed() -> None:

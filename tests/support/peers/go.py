@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import shutil
 import subprocess
 
-from support.peers.toolchain import exclusively
+from support.peers.toolchain import exclusively, require_built
 from support.processes.rig import REPO
-from support.suite.skips import unavailable
 
 SOURCES = REPO / "tests" / "interop" / "go"
 TARGET = REPO / "tests" / "interop" / "target"
@@ -17,13 +15,7 @@ BUILD_S = 600.0
 
 def require_go() -> None:
     """Skip the test, saying why, when the Go client cannot be had; in CI fail instead."""
-    if shutil.which("go") is None:
-        unavailable("Go client: go is not installed")
-    try:
-        go_driver()
-    except (subprocess.SubprocessError, OSError) as error:
-        said = getattr(error, "stderr", b"") or b""
-        unavailable(f"Go client: it could not be built: {error} {said.decode()[-300:]}")
+    require_built("Go client", "go", go_driver)
 
 
 @functools.cache

@@ -6,9 +6,8 @@ import functools
 import shutil
 import subprocess
 
-from support.peers.toolchain import exclusively
+from support.peers.toolchain import exclusively, require_built
 from support.processes.rig import REPO
-from support.suite.skips import unavailable
 
 SOURCES = REPO / "tests" / "interop" / "rust-grpc"
 TARGET = REPO / "tests" / "interop" / "target" / "rust-grpc"
@@ -17,13 +16,7 @@ BUILD_S = 600.0
 
 def require_rust() -> None:
     """Skip the test, saying why, when the Rust client cannot be had; in CI fail instead."""
-    if shutil.which("cargo") is None:
-        unavailable("Rust client: cargo is not installed")
-    try:
-        rust_driver()
-    except (subprocess.SubprocessError, OSError) as error:
-        said = getattr(error, "stderr", b"") or b""
-        unavailable(f"Rust client: it could not be built: {error} {said.decode()[-300:]}")
+    require_built("Rust client", "cargo", rust_driver)
 
 
 @functools.cache

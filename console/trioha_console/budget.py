@@ -1,11 +1,11 @@
-"""How much of a processor the console takes: people leave it open beside what it watches."""
+"""The console's share of a processor. It runs beside brokers for days, so there is a limit."""
 
 from __future__ import annotations
 
 SHARE = 0.08
 """Share of a core that the console takes in the mean. The aim is to stay below 0.10."""
 _LEAD_S = 0.25
-"""Processor seconds that may be saved, or owed: what was long ago does not count."""
+"""The console may save at most so many processor seconds for later, and owe at most as many."""
 
 
 class ProcessorBudget:

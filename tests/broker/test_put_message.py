@@ -73,7 +73,7 @@ class Bench:
         self.pipeline.on_flushed(self.store.flush(), now_ms)
 
     def times(self) -> tuple[list[int], int]:
-        """How many puts took how long, by RocketMQ's ranges, and the longest one."""
+        """Count of puts in each of RocketMQ's ranges, and the longest time."""
         times = self.pipeline.put_times(self.store.statistics().put_total)
         return times.ranges(), times.longest_ms
 

@@ -159,7 +159,7 @@ class PutPipeline:
         self.slave_waits = WaitHistogram()
         """Waits that an acknowledgement ended."""
         self._other_waits = WaitHistogram()
-        """How long the puts took that something else answered: the disk, or a deadline."""
+        """Times of the puts that the disk or a deadline answered."""
         self._later_in_batch = 0
         """Messages behind the first one of their batch: a batch is one put."""
         self._untimed = 0

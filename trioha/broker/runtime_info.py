@@ -50,7 +50,7 @@ class RuntimeInfo:
         self._put_times = put_times
         self._minute_began_ms = instant.now_ms
         self._times_then = put_times(store.statistics().put_total)
-        """How long puts had taken when the minute began."""
+        """Times of all puts before this minute."""
         self._last_minute: PutTimes | None = None
         self._boot = instant
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES_MAX)
@@ -118,7 +118,7 @@ class RuntimeInfo:
             "pullThreadPoolQueueCapacity": 0,
             "pullThreadPoolQueueHeadWaitTimeMills": 0,
             "pullThreadPoolQueueSize": 0,
-            # Of the last whole minute, as Java's; in the first minute, of what there is.
+            # Java counts the last whole minute. In the first minute we count the puts so far.
             "putLatency99": f"{last_minute.percentile_ms(0.99):.2f}",
             "putLatency999": f"{last_minute.percentile_ms(0.999):.2f}",
             "putMessageAverageSize": store.put_bytes / max(1, store.put_total),

@@ -1,4 +1,4 @@
-"""How long sends wait for disk and slave: the put pipeline counts, others read."""
+"""Times that sends wait for disk and slave. The put pipeline counts them, telemetry reads them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PUT_RANGES: Final = (
 _BIN_ENDS_MS: Final = [1 << number for number in range(WAIT_BINS - 1)]
 _RANGE_ENDS_MS: Final = [end_ms for _, end_ms in PUT_RANGES if end_ms is not None]
 _ENDS_MS: Final = sorted({*_BIN_ENDS_MS, *_RANGE_ENDS_MS})
-"""One table for both, so that a wait is counted once."""
+"""Ends of the bins that waits are counted in: each bin of the two kinds is a sum of these."""
 
 
 class PutTimes(NamedTuple):
-    """How long puts took until their answer."""
+    """The times that puts took until their answer."""
 
     counts: list[int]
-    """Puts by length: of the finest bins that there are."""
+    """Count of puts in each bin; the bins end at `_ENDS_MS`."""
     longest_ms: int
     """The longest one since the start of the broker."""
 
@@ -68,13 +68,13 @@ class WaitHistogram:
         self.waited_ms = 0
         """Sum of all waits."""
         self.counts = [0] * (len(_ENDS_MS) + 1)
-        """Waits by length, of the finest bins that there are."""
+        """Count of waits in each bin; the bins end at `_ENDS_MS`."""
         self._longest_ms = 0
         self._longest_taken_ms = 0
 
     @property
     def bins(self) -> list[int]:
-        """How many waits lie in each of the bins that double from one millisecond."""
+        """Count of waits in each of `WAIT_BINS` bins, whose ends double from one millisecond."""
         return _sums(self.counts, _BIN_ENDS_MS)
 
     @property

@@ -109,7 +109,7 @@ class Collector:
         self.thrifty = False
         """The viewer has used up its share of a processor: large tables are asked for less often.
 
-        What was never asked is asked as soon as ever.
+        Questions that were never asked are not delayed.
         """
         self._namesrvs = tuple(namesrvs)
         self._period_ms = period_ms

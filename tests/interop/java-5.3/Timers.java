@@ -57,41 +57,41 @@ final class Timers {
         producer.setNamesrvAddr(namesrv);
         producer.setRetryTimesWhenSendFailed(0);
         producer.start();
-        long now = System.currentTimeMillis();
 
-        Message seconds = message(topic, "seconds", now + 2000);
+        Message seconds = message(topic, "seconds", 2000);
         seconds.setDelayTimeSec(2);
         send(producer, seconds);
-        Message milliseconds = message(topic, "milliseconds", now + 1500);
+        Message milliseconds = message(topic, "milliseconds", 1500);
         milliseconds.setDelayTimeMs(1500);
         send(producer, milliseconds);
-        Message at = message(topic, "at", now + 1200);
-        at.setDeliverTimeMs(now + 1200);
+        // A moment, not a delay: a client that stalls for longer sends a message whose time has come.
+        Message at = message(topic, "at", 4000);
+        at.setDeliverTimeMs(dueMs(at));
         send(producer, at);
-        Message level = message(topic, "level", now + 1000);
+        Message level = message(topic, "level", 1000);
         level.setDelayTimeLevel(1);
         level.setDelayTimeSec(60);
         send(producer, level);
-        Message past = message(topic, "past", now);
-        past.setDeliverTimeMs(now - 5000);
+        Message past = message(topic, "past", 0);
+        past.setDeliverTimeMs(dueMs(past) - 5000);
         send(producer, past);
-        Message negative = message(topic, "negative", now);
+        Message negative = message(topic, "negative", 0);
         negative.setDelayTimeSec(-3);
         send(producer, negative);
-        Message late = message(topic, "beyond", now);
+        Message late = message(topic, "beyond", 0);
         late.setDelayTimeSec(4 * 86400);
         send(producer, late);
-        Message text = message(topic, "text", now);
+        Message text = message(topic, "text", 0);
         MessageAccessor.putProperty(text, "TIMER_DELAY_SEC", "soon");
         send(producer, text);
 
-        Message recalled = message(topic, "recalled", now + 3000);
+        Message recalled = message(topic, "recalled", 3000);
         recalled.setDelayTimeSec(3);
         String handle = send(producer, recalled);
         recall(producer, topic, "recall", handle);
         recall(producer, topic, "again", handle);
         recall(producer, topic, "nonsense", "nonsense");
-        Message last = message(topic, "last", now + 4000);
+        Message last = message(topic, "last", 4000);
         last.setDelayTimeSec(4);
         String delivered = send(producer, last);
 
@@ -101,15 +101,21 @@ final class Timers {
         recall(producer, topic, "delivered", delivered);
     }
 
-    private static Message message(String topic, String name, long due) {
+    private static Message message(String topic, String name, long delayMs) {
         Message message = new Message(topic, "tag", name, name.getBytes(StandardCharsets.UTF_8));
-        message.putUserProperty("due", String.valueOf(due));
+        message.putUserProperty("due", String.valueOf(System.currentTimeMillis() + delayMs));
         return message;
     }
 
+    private static long dueMs(Message message) {
+        return Long.parseLong(message.getUserProperty("due"));
+    }
+
     private static String send(DefaultMQProducer producer, Message message) throws Exception {
+        long began = System.nanoTime();
         try {
             SendResult result = producer.send(message);
+            say("took", message.getKeys(), TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began) + 1);
             say("sent", message.getKeys(), result.getSendStatus(), result.getRecallHandle() != null);
             return result.getRecallHandle();
         } catch (MQBrokerException error) {
@@ -131,7 +137,7 @@ final class Timers {
 
     private static void received(MessageExt message) {
         Map<String, String> properties = new TreeMap<>(message.getProperties());
-        long late = message.getStoreTimestamp() - Long.parseLong(properties.get("due"));
+        long late = message.getStoreTimestamp() - dueMs(message);
         say("received", message.getKeys(), late, message.getTags(), message.getReconsumeTimes(),
             String.join(",", properties.keySet()));
     }

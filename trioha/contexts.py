@@ -41,9 +41,9 @@ import attrs
 
 from trioha.config.files import TomlLines, parse_toml, read_toml
 from trioha.config.tls_files import TLS_VARIABLES, ClientTls
-from trioha.config.values import split_address
 from trioha.errors import ConfigError
 from trioha.watch.rules import RULES, Rule, Unit
+from trioha.wire.address import split_address
 from trioha.words import what_there_is
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -38,29 +38,18 @@ from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
 from trioha_console.garbage import IdleCollector
 from trioha_console.hung_up import when_hung_up
+from trioha_console.later import CLUSTERS, VIEWS, import_later, make_view
 from trioha_console.layout import Layout, load_layout, save_layout
-from trioha_console.operations import PlannedOperation
 from trioha_console.other_clusters import OpenContext
 from trioha_console.overall import overall_state
+from trioha_console.planned import PlannedOperation
 from trioha_console.program import Program
 from trioha_console.replay_source import ReplaySource
 from trioha_console.roles import ControlFilter
 from trioha_console.screens.detail import DetailScreen
-from trioha_console.screens.failover import FailoverScreen
-from trioha_console.screens.group import GroupScreen
-from trioha_console.screens.node import NodeScreen
-from trioha_console.screens.operation import OperationScreen, OperationStage
-from trioha_console.screens.transfer import TransferScreen
+from trioha_console.screens.over import OverScreen
 from trioha_console.source import Source, context_source, context_source_seldom
 from trioha_console.themes import THEMES
-from trioha_console.views.alerts import AlertsView
-from trioha_console.views.brokers import BrokersView
-from trioha_console.views.clusters import ClustersView
-from trioha_console.views.groups import GroupsView
-from trioha_console.views.messages import MessagesView
-from trioha_console.views.queues import QueuesView
-from trioha_console.views.replication import ReplicationView
-from trioha_console.views.topics import TopicsView
 from trioha_console.views.view import View
 from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.header import HeaderLine, NavLine, TitleLine
@@ -68,16 +57,6 @@ from trioha_console.widgets.keys import KeysLine
 from trioha_console.widgets.prompt import Prompt
 from trioha_console.widgets.replay_bar import ReplayBar
 
-VIEWS: Sequence[type[View]] = (
-    ReplicationView,
-    BrokersView,
-    TopicsView,
-    QueuesView,
-    GroupsView,
-    MessagesView,
-    AlertsView,
-)
-"""By their numbers; `0` is `ClustersView`."""
 _REFILL_FRAMES = 600
 """Ten minutes at one a second, for sparklines and alerts after a jump."""
 _NOTICES_KEPT = 50
@@ -106,10 +85,10 @@ class ConsoleApp(CommandActions, App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(str(number), f"view('{view.NAME}')", view.TITLE, show=False)
-            for number, view in enumerate(VIEWS, 1)
+            Binding(str(number), f"view('{name}')", title, show=False)
+            for number, (name, title) in enumerate(VIEWS.items(), 1)
         ),
-        Binding("0", f"view('{ClustersView.NAME}')", ClustersView.TITLE, show=False),
+        Binding("0", f"view('{CLUSTERS}')", "Clusters", show=False),
         Binding("slash", "filter", "Filter"),
         Binding("colon", "command", "Command"),
         Binding("e", "export", "Export", show=False),
@@ -168,6 +147,7 @@ class ConsoleApp(CommandActions, App[None]):
         self._history = History()
         self._tables = Tables()
         self._views: dict[str, View] = {}
+        self._imports_later = False
         self._layout_path = layout_path
         self._layout = load_layout(layout_path) if layout_path is not None else Layout()
         for theme in THEMES:
@@ -193,8 +173,7 @@ class ConsoleApp(CommandActions, App[None]):
             when_hung_up(sys.stdin.fileno(), self._leave_at_once)
         # Tables are made in a thread, and a key waits for its turn once per call.
         sys.setswitchinterval(_SWITCH_S)
-        names = [view.NAME for view in VIEWS]
-        await self.action_view(self._layout.view if self._layout.view in names else names[0])
+        await self.action_view(self._layout.view if self._layout.view in VIEWS else "replication")
         self._follow_source()
 
     def _console(self) -> Program:
@@ -311,6 +290,13 @@ class ConsoleApp(CommandActions, App[None]):
         if self._collector is not None:
             self._collector.look(time.monotonic(), self.last_key_s)
         self._take_snapshot(event.snapshot, event.changes)
+        if event.snapshot.replicas and not self._imports_later:
+            self._imports_later = True
+            self.call_after_refresh(self._import_later)
+
+    @work(group="imports", description="imports what is opened later")
+    async def _import_later(self) -> None:
+        await asyncio.to_thread(import_later)
 
     def take_raw(self, raw: Raw) -> None:
         """Something newer is known."""
@@ -340,7 +326,7 @@ class ConsoleApp(CommandActions, App[None]):
             return
         for title in self.screen.query(TitleLine):
             title.show_state(tuple(overall_state(self.frame.snapshot, self.alerts.active)))
-        if isinstance(self.screen, DetailScreen | TransferScreen):
+        if isinstance(self.screen, OverScreen):
             if self.screen.is_mounted:
                 self.screen.show(self.frame)
             else:  # it was just opened; its own messages are dealt with when it is composed
@@ -367,9 +353,9 @@ class ConsoleApp(CommandActions, App[None]):
         self.show_frame()
 
     def show_nav(self) -> None:
-        names = [(str(number), view.NAME, view.TITLE) for number, view in enumerate(VIEWS, 1)]
+        names = [(str(number), *view) for number, view in enumerate(VIEWS.items(), 1)]
         if self.source.live and self.contexts is not None and len(self.contexts.contexts) > 1:
-            names.append(("0", ClustersView.NAME, ClustersView.TITLE))
+            names.append(("0", CLUSTERS, "Clusters"))
         self.main.query_one(NavLine).show(names, self.view.NAME)
         self.show_filter()
 
@@ -396,8 +382,8 @@ class ConsoleApp(CommandActions, App[None]):
 
     def _want(self) -> None:
         interest = self.view.interest
-        if isinstance(self.screen, GroupScreen):
-            interest = self.screen.interest
+        if isinstance(self.screen, DetailScreen):
+            interest = self.screen.interest or interest
         # An alert of a group is raised on every screen.
         self._interest = attrs.evolve(interest, alerts=True, changes=self._changes)
         self.source.want(self._interest)
@@ -410,9 +396,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     async def go_back(self) -> None:
         """One level: to the screen that this one was opened from, or out of the filter."""
-        self.view.grid.set_filter("")
-        if isinstance(self.view, QueuesView):
-            self.view.topic = ""
+        self.view.narrow("")
         if self._trail:
             await self._show_view(self._trail.pop())
         self.show_filter()
@@ -427,13 +411,15 @@ class ConsoleApp(CommandActions, App[None]):
         while isinstance(self.screen, DetailScreen):
             self.pop_screen()
         switcher = self.main.query_one(ContentSwitcher)
-        if name == ClustersView.NAME and not self.source.live:
+        if name == CLUSTERS and not self.source.live:
             self.notify("This is a recording of one cluster.", severity="warning")
             return
         if switcher.current and switcher.current != name:
             await self.view.left()
         if name not in self._views:
-            view = self._views[name] = self._make_view(name)
+            view = self._views[name] = make_view(
+                name, lambda: self.source, self.alerts, self._open_other
+            )
             await switcher.add_content(view)
             if order := self._layout.orders.get(name):
                 view.grid.set_order(order)
@@ -444,23 +430,11 @@ class ConsoleApp(CommandActions, App[None]):
         self.show_nav()
         self.show_frame()
 
-    def _make_view(self, name: str) -> View:
-        if name == AlertsView.NAME:
-            return AlertsView(self.alerts)
-        if name == ClustersView.NAME:
-            return ClustersView(self._open_other, self.alerts)
-        if name == MessagesView.NAME:
-            return MessagesView(lambda: self.source)
-        return next(view for view in VIEWS if name == view.NAME)()
-
     async def action_queues(self, topic: str) -> None:
-        await self._open_view(QueuesView.NAME)
-        view = self.view
-        if isinstance(view, QueuesView):
-            view.topic = topic
-            view.grid.set_filter(topic)
-            self._want()
-            self.show_frame()
+        await self._open_view("queues")
+        self.view.narrow(topic)
+        self._want()
+        self.show_frame()
 
     async def action_browse(self, topic: str, broker: str = "", queue_id: int = -1) -> None:
         line = topic + (f" broker {broker}" if broker else "")
@@ -469,14 +443,20 @@ class ConsoleApp(CommandActions, App[None]):
 
     async def ask_messages(self, line: str) -> None:
         """Open the messages with this question."""
+        from trioha_console.views.messages import MessagesView
+
         await self._open_view(MessagesView.NAME)
         if isinstance(self.view, MessagesView):
             self.view.ask(line)
 
     def action_group(self, name: str) -> None:
+        from trioha_console.screens.group import GroupScreen
+
         self._open(GroupScreen(name, self.alerts.rules, self.source))
 
     def action_node(self, address: str) -> None:
+        from trioha_console.screens.node import NodeScreen
+
         self._open(NodeScreen(self.source, address))
 
     def action_failover(self, broker_name: str, to: int | None = None) -> None:
@@ -488,6 +468,8 @@ class ConsoleApp(CommandActions, App[None]):
         if one is not None and one.is_raft:
             self.action_transfer(broker_name)
             return
+        from trioha_console.screens.failover import FailoverScreen
+
         screen = FailoverScreen(
             self.source, self.source.namesrvs, broker_name, armed=self.armed, to=to
         )
@@ -495,13 +477,16 @@ class ConsoleApp(CommandActions, App[None]):
 
     def action_transfer(self, broker_name: str, member: str = "") -> None:
         """As `action_failover`, for a group that elects its leader."""
+        from trioha_console.screens.transfer import TransferScreen
+
         self._open(TransferScreen(self.source, broker_name, armed=self.armed, to=member))
 
     def open_operation(self, operation: PlannedOperation, line: str) -> None:
         """Show the plan; `line` is put back into the prompt if there can be none."""
+        from trioha_console.screens.operation import OperationScreen
 
         def closed(reason: str | None) -> None:
-            self._changes += screen.stage is OperationStage.END
+            self._changes += screen.has_ended
             self._screen_closed(None)
             if reason:
                 self.refuse_line(line, reason)
@@ -527,8 +512,7 @@ class ConsoleApp(CommandActions, App[None]):
     # Leaving.
 
     async def action_quit(self) -> None:
-        wizards = (FailoverScreen, TransferScreen, OperationScreen)
-        if any(isinstance(one, wizards) and one.in_progress for one in self.screen_stack):
+        if any(isinstance(one, OverScreen) and one.in_progress for one in self.screen_stack):
             self.notify("A change runs; it ends by itself. Leave after it.", severity="warning")
             return
         self._remember()
@@ -550,12 +534,8 @@ class ConsoleApp(CommandActions, App[None]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette has whatever `:` has."""
-        views: Sequence[type[View]] = (*VIEWS, ClustersView)
-        for view in views:
-            title = f"Go to {view.TITLE}"
-            yield SystemCommand(
-                title, f":{view.NAME}", lambda name=view.NAME: self.action_view(name)
-            )
+        for name, title in {**VIEWS, CLUSTERS: "Clusters"}.items():
+            yield SystemCommand(f"Go to {title}", f":{name}", partial(self.action_view, name))
         for command in COMMANDS:
             if command.action != "view":
                 yield SystemCommand(command.usage, command.help, partial(self.run_or_ask, command))

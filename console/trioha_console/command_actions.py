@@ -7,18 +7,14 @@ from collections.abc import Callable, Iterable
 
 from textual import events, on
 
-from trioha.broker.admin_config import REMOTE_KEYS
 from trioha.errors import TriohaError
 from trioha.wire.names import dlq_topic
 from trioha.words import what_there_is
 from trioha_console.arrange import SortOrder
 from trioha_console.commands import Command, completions, find_command
 from trioha_console.export import FORMATS, table_text, write_file
-from trioha_console.operation_lines import parse_operation
 from trioha_console.replay_actions import ReplayActions
 from trioha_console.replay_source import ReplaySource
-from trioha_console.screens.help import HelpScreen
-from trioha_console.views.messages import MessagesView
 from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.prompt import Prompt
 
@@ -136,7 +132,7 @@ class CommandActions(ReplayActions):
             "reset-offsets": lambda: (
                 snapshot.groups[first].topics if first in snapshot.groups else ()
             ),
-            "set": lambda: REMOTE_KEYS,
+            "set": _settings,
             "alter-topic": lambda: ("queues", "perm", "order"),
             "alter-group": lambda: ("retry", "consume"),
             "sort": lambda: ("up", "down"),
@@ -184,7 +180,7 @@ class CommandActions(ReplayActions):
 
     async def command_view(self, name: str, rest: str) -> None:
         app = self._console()
-        if name == MessagesView.NAME and rest:
+        if name == "messages" and rest:
             await app.ask_messages(rest)
             return
         await app.action_view(name)
@@ -237,6 +233,8 @@ class CommandActions(ReplayActions):
         app = self._console()
         if not app.source.live:
             raise TriohaError("this is a recording: nothing can be changed")
+        from trioha_console.operation_lines import parse_operation
+
         operation = parse_operation(command, rest, time.time_ns() // 1_000_000)
         app.open_operation(operation, f"{command} {rest}".rstrip())
 
@@ -334,6 +332,8 @@ class CommandActions(ReplayActions):
         self.action_help()
 
     def action_help(self) -> None:
+        from trioha_console.screens.help import HelpScreen
+
         front = self._console().front_grid
         # A wizard has several tables, and none of them is what `/` means.
         grids = self.screen.query(Grid) if front is None else [front]
@@ -342,3 +342,10 @@ class CommandActions(ReplayActions):
 
     def command_quit(self, _: str) -> None:
         self.call_later(self._console().action_quit)
+
+
+def _settings() -> Iterable[str]:
+    """Return the names of the settings that can be changed from here."""
+    from trioha.broker.admin_config import REMOTE_KEYS
+
+    return REMOTE_KEYS

@@ -11,7 +11,6 @@ from trioha.jobs.offsets import Goal, To
 from trioha.jobs.permissions import PERMISSIONS
 from trioha.times import parse_moment
 from trioha_console.operations import (
-    PlannedOperation,
     alter_topic,
     create_topic,
     delete_group,
@@ -24,6 +23,7 @@ from trioha_console.operations import (
     set_setting,
     undrain_broker,
 )
+from trioha_console.planned import PlannedOperation
 
 _QUEUES = 8
 _QUEUES_MAX = 16_384

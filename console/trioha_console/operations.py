@@ -1,4 +1,4 @@
-"""What an operator changes from the console: a line is read, a plan made, the plan carried out.
+"""What an operator changes from the console: the plan of each change, and how it is carried out.
 
 The jobs are those of the command line (`trioha.jobs`); here they get the same shape, so one screen
 shows them all: what would be done, what would be lost, what forbids it, what became of it.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -37,45 +36,10 @@ from trioha.jobs.topic_changes import (
 )
 from trioha.whoami import operator_here
 from trioha.words import count_in_words
+from trioha_console.planned import Done, Planned, PlannedOperation, Say
 
-Say = Callable[[str], None]
-"""Told how far it is, in a line."""
 _WAIT_S = 120.0
 _SHOWN_MAX = 12
-
-
-@attrs.frozen
-class Done:
-    """What became of it."""
-
-    lines: list[str]
-    is_well: bool = True
-
-
-@attrs.frozen
-class Planned:
-    """What would be done. Nothing has changed yet."""
-
-    lines: list[str]
-    loses: Sequence[str]
-    refusals: Sequence[str]
-    carry_out: Callable[[JobScope, Say], Flow[Done]]
-    asks_name: bool = False
-    """A name is typed although nothing is lost."""
-
-    @property
-    def is_confirmed_by_name(self) -> bool:
-        return bool(self.loses) or self.asks_name
-
-
-@attrs.frozen
-class PlannedOperation:
-    """One change of one thing."""
-
-    title: str
-    name: str
-    """Of the thing: it is typed where something would be lost."""
-    plan: Callable[[JobScope], Flow[Planned]]
 
 
 def create_topic(name: str, queues: int, perm: str) -> PlannedOperation:

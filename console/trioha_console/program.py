@@ -12,8 +12,8 @@ from trioha.watch.alerts import Alerts
 from trioha.watch.collector import Raw
 from trioha.watch.rule import Rule
 from trioha_console.frame import Frame
-from trioha_console.operations import PlannedOperation
 from trioha_console.other_clusters import OpenContext
+from trioha_console.planned import PlannedOperation
 from trioha_console.source import Source
 from trioha_console.widgets.grid import Grid
 

@@ -12,8 +12,8 @@ from trioha.errors import TriohaError
 from trioha.watch.collector import Interest, Raw
 from trioha.watch.rules import RULES, Rule
 from trioha.wire.remoting_command import RemotingCommand
-from trioha_console.app import VIEWS, ConsoleApp
-from trioha_console.views.messages import MessagesView
+from trioha_console.app import ConsoleApp
+from trioha_console.later import VIEWS
 
 SIZE = (160, 48)
 
@@ -62,12 +62,12 @@ async def _take(raw: Raw, directory: Path, title: str, rules: Mapping[str, Rule]
     async with app.run_test(size=SIZE) as pilot:
         while app.frame is None:
             await pilot.pause()
-        for number, view in enumerate(VIEWS, 1):
-            if view is MessagesView:
+        for number, name in enumerate(VIEWS, 1):
+            if name == "messages":
                 continue  # has nothing to show that was not asked for
-            await app.action_view(view.NAME)
+            await app.action_view(name)
             await pilot.pause()
-            path = directory / f"{number}-{view.NAME}.svg"
+            path = directory / f"{number}-{name}.svg"
             path.write_text(app.export_screenshot(title=title or "trioha console"))
             paths.append(path)
     return paths

@@ -13,7 +13,7 @@ from trioha.config import BrokerConfig, BrokerRole, FlushDiskType, NamesrvConfig
 from trioha.config.files import FileEntry, parse_properties
 from trioha.config.ignored import IGNORED_BY_BROKER, IGNORED_BY_NAMESRV
 from trioha.config.sources import keys_of, load_broker, load_namesrv, set_entry
-from trioha.config.values import RANGES, split_address, unit_of
+from trioha.config.values import RANGES, unit_of
 from trioha.errors import ConfigError
 
 
@@ -334,20 +334,6 @@ def test_a_registration_period_that_will_be_clamped_is_noted() -> None:
 def test_a_disk_ratio_above_the_level_that_refuses_writes_is_noted() -> None:
     loaded = load_broker(None, {}, [set_entry("diskMaxUsedSpaceRatio=95")])
     assert "writes are refused earlier" in loaded.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [("h:1", ("h", 1)), ("[::1]:9876", ("::1", 9876)), (" a.b:0 ", ("a.b", 0))],
-)
-def test_addresses(text: str, address: tuple[str, int]) -> None:
-    assert split_address(text) == address
-
-
-@pytest.mark.parametrize("text", ["h", "h:", ":1", "h:x", "h:65536", "h:-1", "h:²"])
-def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(ValueError, match="is not HOST:PORT"):
-        split_address(text)
 
 
 # The tables themselves.

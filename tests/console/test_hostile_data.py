@@ -13,8 +13,8 @@ from support.fakes.raw_answers import RawCluster
 from support.fakes.raw_topics import GROUP, add_members, add_topics
 from support.screens.screens import LARGE, SMALL, Console, open_console
 from textual.color import Color
-from trioha_console.app import VIEWS
 from trioha_console.bodies import Look, body_text
+from trioha_console.later import VIEWS
 from trioha_console.roles import ControlFilter
 from trioha_console.screens.group import GroupScreen
 from trioha_console.screens.node import NodeScreen
@@ -77,7 +77,7 @@ def drawn(console: Console) -> str:
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
-@pytest.mark.parametrize("view", [view.NAME for view in VIEWS])
+@pytest.mark.parametrize("view", [*VIEWS])
 async def test_no_view_draws_it(view: str, size: tuple[int, int]) -> None:
     async with open_console(hostile_cluster(), size) as console:
         console.source.answer = refuse

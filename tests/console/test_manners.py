@@ -11,8 +11,8 @@ from support.fakes.raw_answers import RawCluster
 from support.fakes.raw_topics import add_topics
 from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 from textual.widgets import Input
-from trioha_console.app import VIEWS
 from trioha_console.commands import COMMANDS
+from trioha_console.later import VIEWS
 from trioha_console.layout import Layout, load_layout
 from trioha_console.screens.help import HelpScreen
 from trioha_console.screens.node import NodeScreen
@@ -112,7 +112,7 @@ async def test_replicas_stay_with_their_set_when_sorted() -> None:
         assert console.app.view.grid.rows[0].set.name == "broker-b"
 
 
-@pytest.mark.parametrize("view", [view.NAME for view in VIEWS if view.NAME != "messages"])
+@pytest.mark.parametrize("view", [name for name in VIEWS if name != "messages"])
 async def test_every_table_is_exported(view: str, tmp_path: Path) -> None:
     async with open_console(a_cluster()) as console:
         await command(console, view)

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from support.fakes.raw_answers import RawCluster
-from trioha_console.app import VIEWS
+from trioha_console.later import VIEWS
 from trioha_console.screenshots import screenshots
 
 

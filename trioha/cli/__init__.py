@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from trioha.cli.garbage import importing
 from trioha.shown import safe_output
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"trioha.cli.{cmd_name}")
+        with importing():
+            module = importlib.import_module(f"trioha.cli.{cmd_name}")
         command: click.Command = module.command
         return command
 

@@ -211,7 +211,7 @@ class Address(click.ParamType[str]):
     name = "host:port"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from trioha.config.values import split_address
+        from trioha.wire.address import split_address
 
         try:
             split_address(str(value))

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from trioha.cli.client_options import chosen_context, namesrv_option, secret_option
+from trioha.cli.garbage import importing
 from trioha.contexts import load_contexts
 from trioha.credentials import current_credentials
 from trioha.errors import TriohaError
@@ -41,12 +42,13 @@ def command(ctx: click.Context, namesrv: str, replay: Path | None, write: bool) 
     trioha console --replay monday.trioha
     """
     try:
-        from trioha_console.app import ConsoleApp
-        from trioha_console.garbage import IdleCollector
-        from trioha_console.layout import layout_path
-        from trioha_console.link import Links
-        from trioha_console.replay_source import ReplaySource
-        from trioha_console.source import LiveSource, Source
+        with importing():
+            from trioha_console.app import ConsoleApp
+            from trioha_console.garbage import IdleCollector
+            from trioha_console.layout import layout_path
+            from trioha_console.link import Links
+            from trioha_console.replay_source import ReplaySource
+            from trioha_console.source import LiveSource, Source
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(("textual", "rich")):
             raise

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Look for no cycles while modules are imported: what they make stays, and is much."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def tune_garbage_collector() -> None:

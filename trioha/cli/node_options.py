@@ -13,7 +13,7 @@ from trioha.cli.decorators import all_of
 from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
 from trioha.config.files import FileEntry
 from trioha.config.sources import Loaded, load_broker, load_namesrv, set_entry
-from trioha.config.values import split_address
+from trioha.wire.address import split_address
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -19,6 +19,7 @@ from trioha.config.files import FileEntry, Syntax
 from trioha.config.settings import BrokerConfig, BrokerRole, NamesrvConfig, key_of, without_secret
 from trioha.config.tls import TLS_PATH_KEYS, check_tls
 from trioha.errors import ConfigError
+from trioha.wire.address import split_address
 
 RECORD_OVERHEAD_MAX = 91 + 127 + 32_767 + 8
 """Of one record: fixed fields, topic, properties, and the blank record that ends a segment."""
@@ -159,15 +160,6 @@ def _number(text: str, unit: str, *, bare: bool) -> int | None:
 def _shown(value: object) -> str:
     text = f'"{value}"' if isinstance(value, str) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port``. Errors: ValueError."""
-    host, colon, port = text.strip().rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or not port.isdecimal() or not port.isascii() or int(port) > 65535:
-        raise ValueError(f'"{text}" is not HOST:PORT')
-    return host, int(port)
 
 
 def check_broker(config: BrokerConfig, origins: Origins) -> None:

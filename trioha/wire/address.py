@@ -5,12 +5,21 @@ from __future__ import annotations
 from trioha.errors import TriohaError
 
 
+def split_address(text: str) -> tuple[str, int]:
+    """``host:port`` or ``[v6]:port`` taken apart. Errors: ValueError."""
+    host, colon, port = text.strip().rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not port.isdecimal() or not port.isascii() or int(port) > 65535:
+        raise ValueError(f'"{text}" is not HOST:PORT')
+    return host, int(port)
+
+
 def parse_address(address: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` taken apart. Errors: TriohaError."""
-    host, colon, port = address.strip().rpartition(":")
-    if colon and host and port.isdecimal() and int(port) < 65536:
-        return host.strip("[]"), int(port)
-    raise TriohaError(f"{address!r} is not an address; write HOST:PORT")
+    """As `split_address`. Errors: TriohaError."""
+    try:
+        return split_address(address)
+    except ValueError:
+        raise TriohaError(f"{address!r} is not an address; write HOST:PORT") from None
 
 
 def format_address(host: object, port: object) -> str:

@@ -8,20 +8,20 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
+from trioha.watch.collector import Interest
 from trioha_console.cells import Cell
-from trioha_console.frame import Frame
 from trioha_console.roles import lines_of
+from trioha_console.screens.over import OverScreen
 from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.header import TitleLine
 from trioha_console.widgets.keys import KeysLine
 from trioha_console.widgets.prompt import Prompt
 
 
-class DetailScreen(Screen[None]):
+class DetailScreen(OverScreen[None]):
     """Subclasses say what the tabs are and draw the one in front."""
 
     TABS: ClassVar[Sequence[tuple[str, str]]] = ()
@@ -78,9 +78,10 @@ class DetailScreen(Screen[None]):
         front = self.query_one(f"#{self.tab}")
         return front if front.can_focus else next(iter(front.query("*:can-focus")), front)
 
-    def show(self, frame: Frame) -> None:
-        """Draw this moment."""
-        raise NotImplementedError
+    @property
+    def interest(self) -> Interest | None:
+        """What the collector should ask for it; None for what the view under it needs."""
+        return None
 
     def set_title(self, title: Cell) -> None:
         self.query_one(TitleLine).show_title(title)

@@ -15,7 +15,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Static
 
 from trioha.errors import TriohaError
@@ -35,6 +34,7 @@ from trioha_console.screens.failover_tables import (
     place_of,
     plan_words,
 )
+from trioha_console.screens.over import OverScreen
 from trioha_console.source import Source
 from trioha_console.widgets.confirmation import TypedConfirmation
 from trioha_console.widgets.grid import Grid
@@ -59,7 +59,7 @@ _STAGES = (
 )
 
 
-class FailoverScreen(Screen[None]):
+class FailoverScreen(OverScreen[None]):
     """`F` on a set, or `:failover BROKER`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

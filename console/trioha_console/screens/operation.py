@@ -14,15 +14,15 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Static
 
 from trioha.errors import OutcomeUnknown, TriohaError
 from trioha.jobs.telling import JobScope
 from trioha_console.cells import Cell
 from trioha_console.failing_over import drive
-from trioha_console.operations import Done, Planned, PlannedOperation
+from trioha_console.planned import Done, Planned, PlannedOperation
 from trioha_console.roles import content_of
+from trioha_console.screens.over import OverScreen
 from trioha_console.source import Source
 from trioha_console.widgets.confirmation import TypedConfirmation
 from trioha_console.widgets.header import TitleLine
@@ -40,7 +40,7 @@ class OperationStage(Enum):
     END = "end"
 
 
-class OperationScreen(Screen[str | None]):
+class OperationScreen(OverScreen[str | None]):
     """Ends with the reason if no plan could be made: what was typed can be mended then."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -81,6 +81,11 @@ class OperationScreen(Screen[str | None]):
         self._scope = JobScope(source.namesrvs)
         self._plan: Planned | None = None
         self._said_s = 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        """It was carried out, or failed on the way."""
+        return self.stage is OperationStage.END
 
     @property
     def in_progress(self) -> bool:

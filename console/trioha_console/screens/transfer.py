@@ -17,7 +17,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Static
 
 from trioha.errors import CommandError, TriohaError
@@ -38,6 +37,7 @@ from trioha_console.cells import Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.link import NotConnected
 from trioha_console.roles import condition_cell, content_of
+from trioha_console.screens.over import OverScreen
 from trioha_console.source import Source
 from trioha_console.widgets.confirmation import TypedConfirmation
 from trioha_console.widgets.grid import Grid
@@ -94,7 +94,7 @@ class TransferStage(Enum):
     END = "end"
 
 
-class TransferScreen(Screen[None]):
+class TransferScreen(OverScreen[None]):
     """`F` on a DLEDGER group, or `:failover BROKER`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

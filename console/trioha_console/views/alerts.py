@@ -62,7 +62,6 @@ class AlertsView(View):
     """`a` acknowledges one, `A` all of them."""
 
     NAME: ClassVar[str] = "alerts"
-    TITLE: ClassVar[str] = "Alerts"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "acknowledge", "Acknowledge"),
         Binding("A", "acknowledge_all", "Acknowledge all"),

@@ -124,7 +124,6 @@ class BrokersView(View):
     """A line of name servers, a table of brokers."""
 
     NAME: ClassVar[str] = "brokers"
-    TITLE: ClassVar[str] = "Brokers"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("C", "begin('set')", "Set"),
         Binding("D", "change('drain')", "Drain"),

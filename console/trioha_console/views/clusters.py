@@ -144,7 +144,6 @@ class ClustersView(View):
     """The cluster that the other screens show stands among those of the contexts."""
 
     NAME: ClassVar[str] = "clusters"
-    TITLE: ClassVar[str] = "Clusters"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "choose", "Go into", show=False),
     ]

@@ -130,7 +130,6 @@ class GroupsView(SystemView):
     """Enter opens a group: its queues with their owners, and its members."""
 
     NAME: ClassVar[str] = "groups"
-    TITLE: ClassVar[str] = "Groups"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "dead_letters", "DLQ"),
         Binding("n", "begin_new", "New"),

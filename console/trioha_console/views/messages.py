@@ -67,7 +67,6 @@ class MessagesView(View):
     """A question above, what was found in the middle, the message below."""
 
     NAME: ClassVar[str] = "messages"
-    TITLE: ClassVar[str] = "Messages"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("i", "ask", "Ask"),
         Binding("v", "look", "Text/JSON/hex"),

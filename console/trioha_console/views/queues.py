@@ -91,19 +91,22 @@ class QueuesView(SystemView):
     """All queues, or those of the topic that the filter names."""
 
     NAME: ClassVar[str] = "queues"
-    TITLE: ClassVar[str] = "Queues"
 
     def __init__(self) -> None:
         super().__init__()
-        self.topic = ""
+        self._topic = ""
         """The topic that is looked at closely, so asked for more often; "" for none."""
         self._moment = SharedByRows()
         self._rows: KeptRows[QueueLine] = KeptRows()
 
+    def narrow(self, topic: str) -> None:
+        self._topic = topic
+        self.grid.set_filter(topic)
+
     @property
     def interest(self) -> Interest:
-        if self.topic:
-            return Interest(topics=True, stats_of=frozenset({self.topic}), stats_of_all=True)
+        if self._topic:
+            return Interest(topics=True, stats_of=frozenset({self._topic}), stats_of_all=True)
         return Interest(topics=True, stats_of_all=True)
 
     def compose(self) -> ComposeResult:

@@ -35,7 +35,6 @@ class ReplicationView(View):
         Binding("F", "failover", "Fail over"),
     ]
     NAME: ClassVar[str] = "replication"
-    TITLE: ClassVar[str] = "Replication"
     SCOPED_CSS = False
     """Textual reads it of each class that has rules."""
     DEFAULT_CSS = """

@@ -160,7 +160,6 @@ class TopicsView(SystemView):
     """Enter opens a topic's queues."""
 
     NAME: ClassVar[str] = "topics"
-    TITLE: ClassVar[str] = "Topics"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "browse", "Browse"),
         Binding("n", "begin_new", "New"),

@@ -95,7 +95,6 @@ class View(Changes, Vertical):
 
     NAME: ClassVar[str]
     """In `:` commands, in files, as id."""
-    TITLE: ClassVar[str]
     DEFAULT_CSS = "View { height: 1fr; }"
     SCOPED_CSS = False
     """Rules name the width of the screen, which is outside of the view."""
@@ -123,6 +122,10 @@ class View(Changes, Vertical):
     def grid(self) -> Grid[Any]:
         """The table that `/`, sorting and export mean."""
         return self.query_one(Grid)
+
+    def narrow(self, topic: str) -> None:
+        """Look closely at this topic; "" is at none, and takes the filter away."""
+        self.grid.set_filter(topic)
 
     @property
     def interest(self) -> Interest:

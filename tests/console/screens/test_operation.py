@@ -7,7 +7,7 @@ from support.fakes.raw_answers import RawCluster
 from support.fakes.raw_topics import add_topics
 from support.screens.screens import Console, open_console
 from trioha_console.operation_lines import parse_operation
-from trioha_console.operations import Done, Planned, PlannedOperation, Say
+from trioha_console.planned import Done, Planned, PlannedOperation, Say
 from trioha_console.screens.operation import OperationScreen, OperationStage
 
 from trioha.errors import OutcomeUnknown, TriohaError

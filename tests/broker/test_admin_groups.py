@@ -92,14 +92,27 @@ def test_slaves_get_the_whole_table() -> None:
     assert (version, table) == (side.groups.data_version, side.groups.groups)
 
 
-def test_group_config_for_5x_tools() -> None:
-    side = ConsumeSide()
-    body = body_of(
-        side.ask(request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="TOOLS_CONSUMER"))
-    )
-    assert body["groupName"] == "TOOLS_CONSUMER"
-    response = side.ask(request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="x"))
-    assert response.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+@pytest.mark.parametrize(
+    ("config", "group", "there_after"),
+    [
+        (BrokerConfig(), "TOOLS_CONSUMER", True),
+        (BrokerConfig(), "new", True),
+        (BrokerConfig(), "bad name!", False),
+        (BrokerConfig(auto_create_subscription_group=False), "new", False),
+        (SLAVE, "new", False),
+    ],
+)
+def test_group_config_for_5x_tools_and_proxies(
+    config: BrokerConfig, group: str, there_after: bool
+) -> None:
+    """The group is created by the question, as at RocketMQ 5, but never by a slave."""
+    side = ConsumeSide(config)
+    response = side.ask(request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group=group))
+    if there_after:
+        assert body_of(response)["groupName"] == group
+    else:
+        assert response.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert (group in side.groups.groups) == there_after
 
 
 # Who is connected.

@@ -76,8 +76,16 @@ class GroupAdminProcessor:
     def group_config(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
+        """A group's settings. As RocketMQ 5's broker does, a master creates it where it may.
+
+        (AdminBrokerProcessor.getSubscriptionGroup.) The proxy of RocketMQ 5.5 serves no consumer
+        whose group it cannot read, and creates none.
+        """
         name = request.ext_str("group")
-        group = self._groups.get(name)
+        if self._is_slave():
+            group = self._groups.get(name)
+        else:
+            group = self._groups.find(name, instant.wall_ms)
         if group is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. {name:.255}"

@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 
-from trioha.errors import CommandError
 from trioha.failover.asking import Flow
 from trioha.jobs.cluster_map import read_map, tell_namesrvs
 from trioha.jobs.groups import check_group_exists, read_progress
@@ -30,7 +29,7 @@ from trioha.jobs.telling import (
 from trioha.jobs.topics import topic_names, topic_queues
 from trioha.wire import fastjson
 from trioha.wire.bodies import SubscriptionGroupConfig, group_table_from_dict
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import RequestCode
 from trioha.wire.names import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, dlq_topic, retry_topic
 
 
@@ -225,16 +224,7 @@ def _read_settings(
 def _read_setting(
     scope: JobScope, group: str, address: str
 ) -> Flow[SubscriptionGroupConfig | None]:
-    code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
-    try:
-        answer = yield from read_one(scope, address, code, {"group": group})
-        return SubscriptionGroupConfig.from_dict(fastjson.loads(answer.body))
-    except CommandError as error:
-        if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-            return None
-        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise
-    # RocketMQ 4.9 tells all groups or none.
+    # A question for one group creates it, at RocketMQ 5 as well.
     answer = yield from read_one(scope, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     return group_table_from_dict(fastjson.loads(answer.body))[1].get(group)
 

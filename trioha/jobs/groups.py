@@ -13,7 +13,7 @@ from trioha.jobs.telling import JobScope, ask_many, going_on, no_such, read_each
 from trioha.jobs.topics import Traffic, queues_of, topic_names, traffic
 from trioha.watch.catch_up import catch_up_s
 from trioha.wire import fastjson
-from trioha.wire.bodies import MessageQueue
+from trioha.wire.bodies import MessageQueue, group_table_from_dict
 from trioha.wire.codes import RequestCode
 from trioha.wire.json_fields import integer, list_of, object_of
 from trioha.wire.names import RETRY_PREFIX, SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, is_retry_topic
@@ -196,9 +196,11 @@ def describe_group(scope: JobScope, group: str, *, ask_clients: bool = True) -> 
 
 def check_group_exists(scope: JobScope, group: str, addresses: list[str]) -> Flow[None]:
     """Errors: NotThere with the nearest name when no broker knows the group."""
-    code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
-    replies = yield from ask_many([scope.ask(one, code, {"group": group}) for one in addresses])
-    if any(isinstance(reply, Answer) and reply.is_success for reply in replies):
+    # Of all groups: a question for one creates it, at RocketMQ 5 as well.
+    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    replies = yield from ask_many([scope.ask(one, code) for one in addresses])
+    told = [reply for reply in replies if isinstance(reply, Answer) and reply.is_success]
+    if any(group in group_table_from_dict(fastjson.loads(one.body))[1] for one in told):
         return
     names = yield from group_names(scope)
     if group not in names:

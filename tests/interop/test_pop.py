@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from functools import partial
 
 import attrs
 import pytest
-from support.clusters.pair import SMALL_FILES
+from support.clusters.pair import SMALL_FILES, Cluster
 from support.peers.java import INTEROP, java_command, java_environment, require_java
 from support.peers.proxy import Python5, java_proxy, run_js_5, start_python_5
 from support.peers.rust import require_rust, rust_driver
@@ -21,6 +22,7 @@ from support.processes.rig import (
     trioha_broker,
     trioha_namesrv,
 )
+from support.processes.status import run_trioha
 
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
@@ -30,6 +32,8 @@ pytestmark = pytest.mark.xdist_group("pop")
 INVISIBLE_S = 10
 """The least that the proxy takes."""
 CLIENT_S = 90.0
+SWITCHED_S = 40.0
+"""The proxy asks for routes every two seconds; what is hidden comes back after ten."""
 TOPICS = ("simple", "push", "java", "js", "rust", "DefaultHeartBeatSyncerTopic")
 """The last is the proxy's own; it gives up when it waits for three seconds to see it created."""
 
@@ -175,6 +179,39 @@ def test_java_s_grpc_client_with_messages_of_each_type(
     assert told[8] == "of a transaction committed"
     assert sorted(told[9:-3]) == ["asked dropped", "asked kept", "of a transaction kept"]
     assert told[-3:] == ["refused fifo", "refused normal-late", "refused normal-ordered"]
+
+
+def test_what_was_popped_survives_a_planned_and_a_forced_switch(processes: Processes) -> None:
+    """Each of five messages is received until it is acknowledged, and none after that.
+
+    A receipt handle of one master is acknowledged at the next one.
+    """
+    cluster = Cluster(processes).start("SYNC_MASTER", slave=True)
+    for topic in ("switched", TOPICS[-1]):
+        create_topic(cluster.master.address, cluster.namesrv, topic, queues=2)
+    proxy = java_proxy(processes, cluster.namesrv).start()
+    client = start_python_5(processes, proxy.address)
+    client.run("subscribe", topic="switched", group="switched-group")
+    client.run("send", topic="switched", bodies=list("abcd"))
+    receive = partial(client.run, "receive", group="switched-group", invisible_s=INVISIBLE_S)
+    assert sorted(receive(count=4)) == [[body, 1] for body in "abcd"]
+    client.run("ack", group="switched-group", bodies=["a"])
+
+    switched = run_trioha("failover", "broker-a", "--yes", "-n", cluster.namesrv)
+    assert switched.code == 0, switched.err
+    client.run("ack", group="switched-group", bodies=["b"])
+    client.run("send", topic="switched", bodies=["e"])
+    again = receive(count=3, within_s=SWITCHED_S)
+    assert sorted(again) == [["c", 2], ["d", 2], ["e", 1]]
+    client.run("ack", group="switched-group", bodies=["e"])
+
+    cluster.slave.kill()
+    forced = run_trioha("failover", "broker-a", "--yes", "--force", "-n", cluster.namesrv)
+    assert forced.code == 0, forced.err
+    client.run("ack", group="switched-group", bodies=["d"])
+    assert receive(count=1, within_s=SWITCHED_S) == [["c", 3]]
+    client.run("ack", group="switched-group", bodies=["c"])
+    assert receive(count=1, within_s=INVISIBLE_S + 5) == []
 
 
 @pytest.mark.release

@@ -84,8 +84,18 @@ def receive(
 
 
 def ack(group: str, bodies: Sequence[str]) -> None:
+    """Acknowledge each; again while the proxy does not know the new master."""
+    until = time.monotonic() + PATIENCE_S
     for body in bodies:
-        clients[group].ack(held[body])
+        while True:
+            try:
+                clients[group].ack(held[body])
+                break
+            except Exception as error:
+                if time.monotonic() > until:
+                    raise
+                say(event="note", text=repr(error))
+                time.sleep(0.2)
 
 
 def hide(group: str, body: str, seconds: int) -> None:

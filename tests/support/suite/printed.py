@@ -122,7 +122,14 @@ SlaveLink: Any = with_fields(
     metadata=str,
     metadata_position=int,
 )
-Link: Any = with_fields(ReplicaStatistics, gap_s=float | None)
+Link: Any = with_fields(
+    ReplicaStatistics,
+    gap_s=float | None,
+    # A compiled class tells no unions.
+    last_error_age_s=float | None,
+    home_id=NotRequired[int | None],
+)
+Absent: Any = with_fields(AbsentHost)
 Epoch: Any = with_fields(EpochRecord, nonce=str)
 Follower: Any = with_fields(FollowerStatus, phase=str)
 
@@ -255,7 +262,7 @@ class HaBroker(TypedDict):
     forwarding: NotRequired[ForwardingStatistics]
     cuts: NotRequired[list[CutLog]]
     refusals: NotRequired[list[RefusedPeer]]
-    absent: NotRequired[list[AbsentHost]]
+    absent: NotRequired[list[Absent]]
     epochs: NotRequired[list[Epoch]]
     follows: NotRequired[str]
     ticket: NotRequired[dict[str, Scalar] | None]

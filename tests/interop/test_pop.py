@@ -10,6 +10,7 @@ from functools import partial
 import attrs
 import pytest
 from support.clusters.pair import SMALL_FILES, Cluster
+from support.clusters.raft_group import raft_group
 from support.peers.java import INTEROP, java_command, java_environment, require_java
 from support.peers.proxy import Python5, java_proxy, run_js_5, start_python_5
 from support.peers.rust import require_rust, rust_driver
@@ -211,6 +212,28 @@ def test_what_was_popped_survives_a_planned_and_a_forced_switch(processes: Proce
     client.run("ack", group="switched-group", bodies=["d"])
     assert receive(count=1, within_s=SWITCHED_S) == [["c", 3]]
     client.run("ack", group="switched-group", bodies=["c"])
+    assert receive(count=1, within_s=INVISIBLE_S + 5) == []
+
+
+@pytest.mark.release
+def test_what_was_popped_survives_the_death_of_a_leader(processes: Processes) -> None:
+    namesrv = trioha_namesrv(processes).start()
+    group = raft_group(processes, namesrv.address, name="broker-raft")
+    leader = group.start()
+    for topic in ("elected", TOPICS[-1]):
+        group.create_topic(topic, 2)
+    proxy = java_proxy(processes, namesrv.address).start()
+    client = start_python_5(processes, proxy.address)
+    client.run("subscribe", topic="elected", group="elected-group")
+    client.run("send", topic="elected", bodies=list("abcd"))
+    receive = partial(client.run, "receive", group="elected-group", invisible_s=INVISIBLE_S)
+    assert sorted(receive(count=4)) == [[body, 1] for body in "abcd"]
+    client.run("ack", group="elected-group", bodies=["a"])
+    leader.kill()
+    group.wait_for_leader(other_than=leader)
+    client.run("ack", group="elected-group", bodies=["b"])
+    assert sorted(receive(count=2, within_s=SWITCHED_S)) == [["c", 2], ["d", 2]]
+    client.run("ack", group="elected-group", bodies=["c", "d"])
     assert receive(count=1, within_s=INVISIBLE_S + 5) == []
 
 

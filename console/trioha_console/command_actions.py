@@ -132,7 +132,7 @@ class CommandActions(ReplayActions):
             "reset-offsets": lambda: (
                 snapshot.groups[first].topics if first in snapshot.groups else ()
             ),
-            "set": _settings,
+            "set": _setting_names,
             "alter-topic": lambda: ("queues", "perm", "order"),
             "alter-group": lambda: ("retry", "consume"),
             "sort": lambda: ("up", "down"),
@@ -344,7 +344,7 @@ class CommandActions(ReplayActions):
         self.call_later(self._console().action_quit)
 
 
-def _settings() -> Iterable[str]:
+def _setting_names() -> Iterable[str]:
     """Return the names of the settings that can be changed from here."""
     from trioha.broker.admin_config import REMOTE_KEYS
 

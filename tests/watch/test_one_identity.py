@@ -22,7 +22,7 @@ from trioha.watch.collector import Interest
 from trioha.watch.condition import condition_of
 from trioha.watch.history import History
 from trioha.watch.marks import MarkFinder
-from trioha.watch.rule import Area, who
+from trioha.watch.rule import Area
 
 pytestmark = pytest.mark.trio(run=run_on_virtual_time)
 
@@ -80,7 +80,7 @@ async def test_after_a_failover_every_place_calls_a_node_by_its_own_id() -> None
         for replica in one.replicas:
             number = ids[replica.address]
             assert replica.own_id == number
-            assert who(replica) == f"broker-a {number} at {replica.address}"
+            assert replica.full_name == f"broker-a {number} at {replica.address}"
             line = replication_table.ReplicationLine(
                 one, replica, condition_of(replica), history.of(replica.address), 0
             )
@@ -101,4 +101,4 @@ async def test_after_a_failover_every_place_calls_a_node_by_its_own_id() -> None
         assert all(
             one.startswith("broker-a 0 at ") for one in check._unknowns(later, Area.HA, None)
         )
-        assert {one.subject for one in marks.look(later) if one.kind == "node"} <= {who(dead)}
+        assert {one.subject for one in marks.look(later) if one.kind == "node"} <= {dead.full_name}

@@ -25,7 +25,7 @@ from trioha.contexts import load_contexts, number_of
 from trioha.errors import TriohaError
 from trioha.watch.alerts import AlertLevel, Verdict, judge
 from trioha.watch.collector import Interest
-from trioha.watch.rules import RULES, Area, Reading, Rule, Unit, who
+from trioha.watch.rules import RULES, Area, Reading, Rule, Unit
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.words import size_in_words, what_there_is
 
@@ -329,7 +329,7 @@ def _unknowns(snapshot: ClusterSnapshot, area: Area, broker: str | None) -> list
     if area is Area.BROKER:
         return []  # silence is what it is about
     return [
-        f"{who(one)} does not answer: {one.answer.error}"
+        f"{one.full_name} does not answer: {one.answer.error}"
         for one in snapshot.replicas
         if one.answer.error
     ]

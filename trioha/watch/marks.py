@@ -12,7 +12,6 @@ import attrs
 
 from trioha.watch.alerts import AlertChange, AlertLevel
 from trioha.watch.replica import Replica
-from trioha.watch.rules import who
 from trioha.watch.snapshot import ClusterSnapshot
 
 ROLE, LINK, NODE, ALERT = "role", "link", "node", "alert"
@@ -69,13 +68,12 @@ class MarkFinder:
         self._answering[replica.address] = answers
         if before is None or before is answers:
             return
+        name = replica.full_name
         if answers:
-            found.append(
-                Mark(at_ms, NODE, who(replica), f"{who(replica)} answers again", AlertLevel.OK)
-            )
+            found.append(Mark(at_ms, NODE, name, f"{name} answers again", AlertLevel.OK))
         else:
-            text = f"{who(replica)} does not answer: {replica.answer.error}"
-            found.append(Mark(at_ms, NODE, who(replica), text, AlertLevel.CRIT))
+            text = f"{name} does not answer: {replica.answer.error}"
+            found.append(Mark(at_ms, NODE, name, text, AlertLevel.CRIT))
 
     def _look_at_link(self, slave: Replica, at_ms: int, found: list[Mark]) -> None:
         linked = _is_linked(slave)
@@ -86,12 +84,13 @@ class MarkFinder:
         if before is None or before is linked:
             return
         if linked:
-            text = f"{who(slave)} follows {slave.master.address if slave.master else 'its master'}"
-            found.append(Mark(at_ms, LINK, who(slave), text, AlertLevel.OK))
+            master = slave.master.address if slave.master else "its master"
+            text = f"{slave.full_name} follows {master}"
+            found.append(Mark(at_ms, LINK, slave.full_name, text, AlertLevel.OK))
         else:
             reason = slave.follows.last_error if slave.follows is not None else None
-            text = f"{who(slave)} lost its link{f': {reason}' if reason else ''}"
-            found.append(Mark(at_ms, LINK, who(slave), text, AlertLevel.CRIT))
+            text = f"{slave.full_name} lost its link{f': {reason}' if reason else ''}"
+            found.append(Mark(at_ms, LINK, slave.full_name, text, AlertLevel.CRIT))
 
 
 def _is_linked(slave: Replica) -> bool | None:

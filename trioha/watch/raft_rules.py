@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trioha.watch.raft_condition import CURE_OF_IMPAIRED, leader_of
-from trioha.watch.rule import Reading, is_answering, who
+from trioha.watch.rule import Reading, is_answering
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.words import age_in_words
 
@@ -15,8 +15,10 @@ def read_impaired(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         if one.raft is None:
             continue
         value = float(one.raft.impaired) if is_answering(one) else None
-        text = f"{who(one)} ({one.raft.member_id}) neither votes nor stands; {CURE_OF_IMPAIRED}"
-        yield Reading("raft_impaired", who(one), value, text)
+        text = (
+            f"{one.full_name} ({one.raft.member_id}) neither votes nor stands; {CURE_OF_IMPAIRED}"
+        )
+        yield Reading("raft_impaired", one.full_name, value, text)
 
 
 def read_no_spare(snapshot: ClusterSnapshot) -> Iterator[Reading]:

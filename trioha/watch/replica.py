@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Self
 
 import attrs
@@ -236,6 +237,11 @@ class Replica:
     def own_id(self) -> str:
         """What all tables, sentences and commands call it within its set."""
         return self.member_id or str(self.number)
+
+    @cached_property
+    def full_name(self) -> str:
+        """Name of its set, id and address: what sentences and alerts call it."""
+        return f"{self.name} {self.own_id} at {self.address}"
 
     @property
     def member_id(self) -> str | None:

@@ -62,11 +62,6 @@ class Rule:
     read: Callable[[ClusterSnapshot], Iterator[Reading]]
 
 
-def who(replica: Replica) -> str:
-    """Return the name of a member in sentences and alerts."""
-    return f"{replica.name} {replica.own_id} at {replica.address}"
-
-
 def is_answering(replica: Replica | None) -> bool:
     """Return whether a node has answered, and its newest question too."""
     return replica is not None and not replica.answer.error and replica.answer.wall_ms is not None

@@ -24,7 +24,6 @@ from trioha.watch.rule import Reading as Reading
 from trioha.watch.rule import Rule as Rule
 from trioha.watch.rule import Unit as Unit
 from trioha.watch.rule import is_answering as _answering
-from trioha.watch.rule import who as who
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.words import age_in_words, size_in_words
 
@@ -48,15 +47,15 @@ def _gap_bytes(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for slave in _slaves(snapshot):
         # If neither end answers, the end of the master's log is unknown.
         gap = slave.gap_bytes if _answering(slave.master) or _answering(slave) else None
-        text = f"{who(slave)} lacks {size_in_words(gap)} of its master's log"
-        yield Reading("gap_bytes", who(slave), gap, text)
+        text = f"{slave.full_name} lacks {size_in_words(gap)} of its master's log"
+        yield Reading("gap_bytes", slave.full_name, gap, text)
 
 
 def _gap_seconds(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for slave in _slaves(snapshot):
         gap_s = slave.gap_s if _answering(slave.master) else None
-        text = f"{who(slave)} lacks messages that are {age_in_words(gap_s)} old"
-        yield Reading("gap_seconds", who(slave), gap_s, text)
+        text = f"{slave.full_name} lacks messages that are {age_in_words(gap_s)} old"
+        yield Reading("gap_seconds", slave.full_name, gap_s, text)
 
 
 def _heartbeat_age(snapshot: ClusterSnapshot) -> Iterator[Reading]:
@@ -68,10 +67,10 @@ def _heartbeat_age(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         if end is not None and end.heard_age_s is not None and end.housekeeping_s:
             ratio = end.heard_age_s / end.housekeeping_s
             text = (
-                f"{who(slave)} and its master: silent for {age_in_words(end.heard_age_s)},"
+                f"{slave.full_name} and its master: silent for {age_in_words(end.heard_age_s)},"
                 f" the link is given up at {age_in_words(end.housekeeping_s)}"
             )
-        yield Reading("heartbeat_age", who(slave), ratio, text)
+        yield Reading("heartbeat_age", slave.full_name, ratio, text)
 
 
 def _link_down(snapshot: ClusterSnapshot) -> Iterator[Reading]:
@@ -90,18 +89,18 @@ def _link_down(snapshot: ClusterSnapshot) -> Iterator[Reading]:
             reason = slave.follows.last_error or ""
         elif slave.master is not None and slave.master.is_trioha and _answering(slave.master):
             down = 1.0  # a Java master never tells its links
-        text = f"{who(slave)} follows no master{f': {reason}' if reason else ''}"
-        yield Reading("link_down", who(slave), down, text)
+        text = f"{slave.full_name} follows no master{f': {reason}' if reason else ''}"
+        yield Reading("link_down", slave.full_name, down, text)
 
 
 def _not_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for slave in _slaves(snapshot):
         in_sync = slave.in_sync if _answering(slave.master) else None
         value = None if in_sync is None else float(not in_sync)
-        text = f"{who(slave)} is not in sync: no put waits for it"
+        text = f"{slave.full_name} is not in sync: no put waits for it"
         if slave.member_id is not None:
-            text = f"{who(slave)} is not in sync: the leader needs a majority without it"
-        yield Reading("not_in_sync", who(slave), value, text)
+            text = f"{slave.full_name} is not in sync: the leader needs a majority without it"
+        yield Reading("not_in_sync", slave.full_name, value, text)
 
 
 def _no_slave_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
@@ -112,9 +111,10 @@ def _no_slave_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         if _answering(master):
             value = float(not any(link.in_sync for link in master.links))
         text = (
-            f"{who(master)} is SYNC_MASTER without a slave in sync: sends get SLAVE_NOT_AVAILABLE"
+            f"{master.full_name} is SYNC_MASTER without a slave in sync: "
+            "sends get SLAVE_NOT_AVAILABLE"
         )
-        yield Reading("no_slave_in_sync", who(master), value, text)
+        yield Reading("no_slave_in_sync", master.full_name, value, text)
 
 
 def _replica_absent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
@@ -126,8 +126,8 @@ def _replica_absent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
                 continue
             if not replica.is_master:
                 hosts.add(replica.address.rpartition(":")[0])
-            text = f"{who(replica)} is not registered any more"
-            yield Reading("replica_absent", who(replica), float(not replica.registered), text)
+            text = f"{replica.full_name} is not registered any more"
+            yield Reading("replica_absent", replica.full_name, float(not replica.registered), text)
         for master in one.masters:
             linked = {link.peer.rpartition(":")[0] for link in master.links}
             for absent in master.absent:
@@ -191,9 +191,9 @@ def _broker_silent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         if not one.registered:
             continue  # replica_absent tells that
         known = one.answer.wall_ms is not None or one.answer.error
-        text = f"{who(one)} does not answer: {one.answer.error}"
+        text = f"{one.full_name} does not answer: {one.answer.error}"
         yield Reading(
-            "broker_silent", who(one), float(one.answer.is_silence) if known else None, text
+            "broker_silent", one.full_name, float(one.answer.is_silence) if known else None, text
         )
 
 
@@ -203,17 +203,17 @@ def _writes_refused(snapshot: ClusterSnapshot) -> Iterator[Reading]:
             continue
         told = one.writable if one.raft is None else one.raft.writable
         writable = told if _answering(one) else None
-        text = f"{who(one)} is master and rejects writes; its journal has the reason"
+        text = f"{one.full_name} is master and rejects writes; its journal has the reason"
         yield Reading(
-            "writes_refused", who(one), None if writable is None else float(not writable), text
+            "writes_refused", one.full_name, None if writable is None else float(not writable), text
         )
 
 
 def _fenced(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for one in snapshot.replicas:
         value = float(one.standing == "FENCED") if _answering(one) and one.standing else None
-        text = f"{who(one)} is fenced: {one.fenced_by or 'a newer master is known'}"
-        yield Reading("fenced", who(one), value, text)
+        text = f"{one.full_name} is fenced: {one.fenced_by or 'a newer master is known'}"
+        yield Reading("fenced", one.full_name, value, text)
 
 
 def _dispatch_behind(snapshot: ClusterSnapshot) -> Iterator[Reading]:
@@ -221,8 +221,8 @@ def _dispatch_behind(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         behind: int | None = None
         if _answering(one) and one.max_phy_offset is not None and one.dispatched_offset is not None:
             behind = max(0, one.max_phy_offset - one.dispatched_offset)
-        text = f"{who(one)}: {size_in_words(behind)} are stored that consumers cannot see yet"
-        yield Reading("dispatch_behind", who(one), behind, text)
+        text = f"{one.full_name}: {size_in_words(behind)} are stored that consumers cannot see yet"
+        yield Reading("dispatch_behind", one.full_name, behind, text)
 
 
 def _disk_ratio(snapshot: ClusterSnapshot) -> Iterator[Reading]:
@@ -230,8 +230,8 @@ def _disk_ratio(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         ratio = one.disk_ratio if _answering(one) else None
         if ratio is not None and ratio < 0:
             ratio = None  # a Java broker that cannot tell
-        text = f"{who(one)}: disk {'-' if ratio is None else f'{ratio:.0%}'} full"
-        yield Reading("disk_ratio", who(one), ratio, text)
+        text = f"{one.full_name}: disk {'-' if ratio is None else f'{ratio:.0%}'} full"
+        yield Reading("disk_ratio", one.full_name, ratio, text)
 
 
 def _group_lag(snapshot: ClusterSnapshot) -> Iterator[Reading]:

@@ -10,6 +10,8 @@ import pytest
 from support.fakes.raw_answers import RawCluster
 from support.fakes.raw_topics import add_topics
 from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
+from textual.color import Color
+from textual.filter import ANSIToTruecolor
 from textual.widgets import Input
 from trioha_console.commands import COMMANDS
 from trioha_console.later import VIEWS
@@ -216,6 +218,24 @@ async def test_every_theme_draws_every_screen(theme: str) -> None:
             await console.press(str(number))
             await console.tick()
         assert console.app.theme == theme
+
+
+@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
+async def test_lines_of_tables_have_no_colour_of_the_terminal_s(theme: str) -> None:
+    """So they need not go through Textual's filter for such colours."""
+    async with open_console(a_cluster()) as console:
+        await command(console, f"theme {theme}")
+        for number in range(1, len(VIEWS) + 1):
+            await console.press(str(number))
+            await console.tick()
+            grid = console.app.view.grid
+            (its_filter,) = (
+                one for one in console.app.get_line_filters() if isinstance(one, ANSIToTruecolor)
+            )
+            assert its_filter not in grid.get_line_filters()
+            for y in range(grid.size.height):
+                line = list(grid.render_line(y))
+                assert its_filter.apply(line, Color(0, 0, 0)) == line
 
 
 async def test_without_colour_everything_is_still_said(monkeypatch: pytest.MonkeyPatch) -> None:

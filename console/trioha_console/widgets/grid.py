@@ -15,6 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.filter import ANSIToTruecolor, LineFilter
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -287,6 +288,10 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
                 return (*cells, safe_cell(last))
             cells.append(safe_cell(column.cell(row, width)))
         return tuple(cells)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Those that can change a line: its colours are the theme's own, none the terminal's."""
+        return [one for one in super().get_line_filters() if not isinstance(one, ANSIToTruecolor)]
 
     def render_line(self, y: int) -> Strip:
         scroll_x, scroll_y = self.scroll_offset

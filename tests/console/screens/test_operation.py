@@ -13,7 +13,8 @@ from trioha_console.screens.operation import OperationScreen, OperationStage
 from trioha.errors import OutcomeUnknown, TriohaError
 from trioha.failover.asking import Answer, Flow
 from trioha.jobs.telling import JobScope, NotThere
-from trioha.wire.bodies import encode_topic_list
+from trioha.wire import fastjson
+from trioha.wire.bodies import DataVersion, encode_topic_list, group_table_to_dict
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import BrokerData, ClusterInfo
@@ -189,8 +190,9 @@ class OneTopic:
                 return command.response(body=ClusterInfo(brokers, {"c": ("broker-a",)}).encode())
             case RequestCode.GET_ROUTEINFO_BY_TOPIC:
                 return command.response(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
-            case RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG:
-                return command.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no group")
+            case RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+                groups = group_table_to_dict(DataVersion(timestamp=0, counter=0), {})
+                return command.response(body=fastjson.dumps(groups))
         raise AssertionError(f"asked {command}")
 
 

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Look for no cycles while modules are imported: what they make stays, and is much."""
+    """Look for no cycles while modules are imported: what an import makes is kept anyway."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def tune_garbage_collector() -> None:

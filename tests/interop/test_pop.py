@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from functools import partial
 
 import attrs
 import pytest
@@ -33,8 +32,10 @@ pytestmark = pytest.mark.xdist_group("pop")
 INVISIBLE_S = 10
 """The least that the proxy takes."""
 CLIENT_S = 90.0
-SWITCHED_S = 40.0
-"""The proxy asks for routes every two seconds; what is hidden comes back after ten."""
+SWITCHED_S = 25.0
+"""The proxy asks for routes every two seconds; hidden messages come back after ten."""
+ROUTE_S = 8.0
+"""Until the proxy knows the new master; a handle is good for ten seconds."""
 TOPICS = ("simple", "push", "java", "js", "rust", "DefaultHeartBeatSyncerTopic")
 """The last is the proxy's own; it gives up when it waits for three seconds to see it created."""
 
@@ -182,6 +183,38 @@ def test_java_s_grpc_client_with_messages_of_each_type(
     assert told[-3:] == ["refused fifo", "refused normal-late", "refused normal-ordered"]
 
 
+@attrs.frozen
+class Popping:
+    """The stock Python client at a proxy of its own; it has popped four messages of one topic."""
+
+    client: Python5
+    topic: str
+
+    def receive(self, count: int, within_s: float = SWITCHED_S) -> list[list[object]]:
+        """Body and attempt of each message, sorted."""
+        found = self.client.run(
+            "receive",
+            group=f"{self.topic}-group",
+            count=count,
+            invisible_s=INVISIBLE_S,
+            within_s=within_s,
+        )
+        return sorted(found)
+
+    def ack(self, *bodies: str, within_s: float = 0) -> None:
+        self.client.run("ack", group=f"{self.topic}-group", bodies=bodies, within_s=within_s)
+
+
+def start_popping(processes: Processes, namesrv: str, topic: str) -> Popping:
+    client = start_python_5(processes, java_proxy(processes, namesrv).start().address)
+    popping = Popping(client, topic)
+    client.run("subscribe", topic=topic, group=f"{topic}-group")
+    client.run("send", topic=topic, bodies=list("abcd"))
+    assert popping.receive(4) == [[body, 1] for body in "abcd"]
+    popping.ack("a")
+    return popping
+
+
 def test_what_was_popped_survives_a_planned_and_a_forced_switch(processes: Processes) -> None:
     """Each of five messages is received until it is acknowledged, and none after that.
 
@@ -190,29 +223,22 @@ def test_what_was_popped_survives_a_planned_and_a_forced_switch(processes: Proce
     cluster = Cluster(processes).start("SYNC_MASTER", slave=True)
     for topic in ("switched", TOPICS[-1]):
         create_topic(cluster.master.address, cluster.namesrv, topic, queues=2)
-    proxy = java_proxy(processes, cluster.namesrv).start()
-    client = start_python_5(processes, proxy.address)
-    client.run("subscribe", topic="switched", group="switched-group")
-    client.run("send", topic="switched", bodies=list("abcd"))
-    receive = partial(client.run, "receive", group="switched-group", invisible_s=INVISIBLE_S)
-    assert sorted(receive(count=4)) == [[body, 1] for body in "abcd"]
-    client.run("ack", group="switched-group", bodies=["a"])
+    popping = start_popping(processes, cluster.namesrv, "switched")
 
     switched = run_trioha("failover", "broker-a", "--yes", "-n", cluster.namesrv)
     assert switched.code == 0, switched.err
-    client.run("ack", group="switched-group", bodies=["b"])
-    client.run("send", topic="switched", bodies=["e"])
-    again = receive(count=3, within_s=SWITCHED_S)
-    assert sorted(again) == [["c", 2], ["d", 2], ["e", 1]]
-    client.run("ack", group="switched-group", bodies=["e"])
+    popping.ack("b", within_s=ROUTE_S)
+    popping.client.run("send", topic="switched", bodies=["e"])
+    assert popping.receive(3) == [["c", 2], ["d", 2], ["e", 1]]
+    popping.ack("e")
 
     cluster.slave.kill()
     forced = run_trioha("failover", "broker-a", "--yes", "--force", "-n", cluster.namesrv)
     assert forced.code == 0, forced.err
-    client.run("ack", group="switched-group", bodies=["d"])
-    assert receive(count=1, within_s=SWITCHED_S) == [["c", 3]]
-    client.run("ack", group="switched-group", bodies=["c"])
-    assert receive(count=1, within_s=INVISIBLE_S + 5) == []
+    popping.ack("d", within_s=ROUTE_S)
+    assert popping.receive(1) == [["c", 3]]
+    popping.ack("c")
+    assert popping.receive(1, within_s=INVISIBLE_S + 5) == []
 
 
 @pytest.mark.release
@@ -222,19 +248,13 @@ def test_what_was_popped_survives_the_death_of_a_leader(processes: Processes) ->
     leader = group.start()
     for topic in ("elected", TOPICS[-1]):
         group.create_topic(topic, 2)
-    proxy = java_proxy(processes, namesrv.address).start()
-    client = start_python_5(processes, proxy.address)
-    client.run("subscribe", topic="elected", group="elected-group")
-    client.run("send", topic="elected", bodies=list("abcd"))
-    receive = partial(client.run, "receive", group="elected-group", invisible_s=INVISIBLE_S)
-    assert sorted(receive(count=4)) == [[body, 1] for body in "abcd"]
-    client.run("ack", group="elected-group", bodies=["a"])
+    popping = start_popping(processes, namesrv.address, "elected")
     leader.kill()
     group.wait_for_leader(other_than=leader)
-    client.run("ack", group="elected-group", bodies=["b"])
-    assert sorted(receive(count=2, within_s=SWITCHED_S)) == [["c", 2], ["d", 2]]
-    client.run("ack", group="elected-group", bodies=["c", "d"])
-    assert receive(count=1, within_s=INVISIBLE_S + 5) == []
+    popping.ack("b", within_s=ROUTE_S)
+    assert popping.receive(2) == [["c", 2], ["d", 2]]
+    popping.ack("c", "d")
+    assert popping.receive(1, within_s=INVISIBLE_S + 5) == []
 
 
 @pytest.mark.release

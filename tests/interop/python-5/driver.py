@@ -83,9 +83,9 @@ def receive(
     return found
 
 
-def ack(group: str, bodies: Sequence[str]) -> None:
-    """Acknowledge each; again while the proxy does not know the new master."""
-    until = time.monotonic() + PATIENCE_S
+def ack(group: str, bodies: Sequence[str], within_s: float = 0) -> None:
+    """Acknowledge each; for so long again while the proxy does not know the new master."""
+    until = time.monotonic() + within_s
     for body in bodies:
         while True:
             try:

@@ -38,7 +38,7 @@ from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
 from trioha_console.garbage import IdleCollector
 from trioha_console.hung_up import when_hung_up
-from trioha_console.later import CLUSTERS, VIEWS, import_later, make_view
+from trioha_console.later import CLUSTERS, TITLES, VIEWS, import_later, make_view
 from trioha_console.layout import Layout, load_layout, save_layout
 from trioha_console.other_clusters import OpenContext
 from trioha_console.overall import overall_state
@@ -88,7 +88,7 @@ class ConsoleApp(CommandActions, App[None]):
             Binding(str(number), f"view('{name}')", title, show=False)
             for number, (name, title) in enumerate(VIEWS.items(), 1)
         ),
-        Binding("0", f"view('{CLUSTERS}')", "Clusters", show=False),
+        Binding("0", f"view('{CLUSTERS}')", TITLES[CLUSTERS], show=False),
         Binding("slash", "filter", "Filter"),
         Binding("colon", "command", "Command"),
         Binding("e", "export", "Export", show=False),
@@ -355,7 +355,7 @@ class ConsoleApp(CommandActions, App[None]):
     def show_nav(self) -> None:
         names = [(str(number), *view) for number, view in enumerate(VIEWS.items(), 1)]
         if self.source.live and self.contexts is not None and len(self.contexts.contexts) > 1:
-            names.append(("0", CLUSTERS, "Clusters"))
+            names.append(("0", CLUSTERS, TITLES[CLUSTERS]))
         self.main.query_one(NavLine).show(names, self.view.NAME)
         self.show_filter()
 
@@ -534,7 +534,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette has whatever `:` has."""
-        for name, title in {**VIEWS, CLUSTERS: "Clusters"}.items():
+        for name, title in TITLES.items():
             yield SystemCommand(f"Go to {title}", f":{name}", partial(self.action_view, name))
         for command in COMMANDS:
             if command.action != "view":

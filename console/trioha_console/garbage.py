@@ -36,8 +36,8 @@ class IdleCollector:
 
     def __init__(self, now_s: float) -> None:
         self._collected_s = now_s
-        # Modules and their like stay. The little that is to be found there is found in a quiet
-        # moment: a search now would cost the first screen some 40 ms.
+        # Modules stay in memory. `look` finds the few cycles among them in a quiet moment; a search
+        # now would delay the first screen by some 40 ms.
         gc.freeze()
         gc.set_threshold(_YOUNG, _ROUNDS, _NEVER)
 

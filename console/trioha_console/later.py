@@ -1,9 +1,9 @@
-"""What the first screen does without: imported when it is opened, or while nobody waits.
+"""Views and screens that the first screen does not need; they are imported later.
 
-Most of the time to the first screen is imports, and most of what can be imported belongs to what
-may never be opened: the failover engine, an operator's jobs, the past of a group. So the program
-imports other views and screens in the functions that open them. Once the first screen stands,
-`import_later` does so for all of them, so that a key waits for no import either.
+Imports take most of the time to the first screen. Many modules serve screens that may never be
+opened: the failover engine, an operator's jobs, the past of a group. So the program imports other
+views and screens in the functions that open them. Once the first screen is drawn, `import_later`
+imports all of them in another thread, so that a key waits for no import either.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ VIEWS: Mapping[str, str] = {
 """Name and title of each view, in the order of their keys from 1."""
 CLUSTERS = "clusters"
 """The view of key 0."""
+TITLES: Mapping[str, str] = {**VIEWS, CLUSTERS: "Clusters"}
 _LATER = (
-    *(f"views.{name}" for name in (*VIEWS, CLUSTERS)),
+    *(f"views.{name}" for name in TITLES),
     *(f"screens.{name}" for name in ("help", "node", "group", "operation", "failover", "transfer")),
     "operation_lines",
 )

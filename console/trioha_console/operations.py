@@ -1,4 +1,4 @@
-"""What an operator changes from the console: the plan of each change, and how it is carried out.
+"""The changes that an operator can make from the console: their plans, and how they are made.
 
 The jobs are those of the command line (`trioha.jobs`); here they get the same shape, so one screen
 shows them all: what would be done, what would be lost, what forbids it, what became of it.

@@ -1,6 +1,6 @@
-"""What an operator changes from the console, as the screen of all such changes sees it.
+"""A change that an operator makes from the console: its plan and its outcome.
 
-A line is read, a plan made, the plan carried out (`operations` has them all).
+`screens.operation` shows every such change; `operations` makes them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from trioha.failover.asking import Flow
 from trioha.jobs.telling import JobScope
 
 Say = Callable[[str], None]
-"""Told how far it is, in a line."""
+"""Takes a line that tells the progress."""
 
 
 @attrs.frozen
 class Done:
-    """What became of it."""
+    """The outcome of a change."""
 
     lines: list[str]
     is_well: bool = True
@@ -26,7 +26,7 @@ class Done:
 
 @attrs.frozen
 class Planned:
-    """What would be done. Nothing has changed yet."""
+    """The plan of a change. Nothing has changed yet."""
 
     lines: list[str]
     loses: Sequence[str]
@@ -46,5 +46,5 @@ class PlannedOperation:
 
     title: str
     name: str
-    """Of the thing: it is typed where something would be lost."""
+    """Name of the thing. The operator types it if something would be lost."""
     plan: Callable[[JobScope], Flow[Planned]]

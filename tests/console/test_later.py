@@ -1,4 +1,4 @@
-"""What the first screen does without is imported later, and then whole."""
+"""The first screen imports few modules; the others are all imported later."""
 
 from __future__ import annotations
 

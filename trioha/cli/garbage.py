@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Look for no cycles while modules are imported: what an import makes is kept anyway."""
+    """Do not search for cycles while modules are imported: modules stay in memory anyway."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

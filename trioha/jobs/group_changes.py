@@ -224,7 +224,7 @@ def _read_settings(
 def _read_setting(
     scope: JobScope, group: str, address: str
 ) -> Flow[SubscriptionGroupConfig | None]:
-    # A question for one group creates it, at RocketMQ 5 as well.
+    # Not request 352: a broker, and that of RocketMQ 5, creates the group that it asks for.
     answer = yield from read_one(scope, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     return group_table_from_dict(fastjson.loads(answer.body))[1].get(group)
 

@@ -196,7 +196,7 @@ def describe_group(scope: JobScope, group: str, *, ask_clients: bool = True) -> 
 
 def check_group_exists(scope: JobScope, group: str, addresses: list[str]) -> Flow[None]:
     """Errors: NotThere with the nearest name when no broker knows the group."""
-    # Of all groups: a question for one creates it, at RocketMQ 5 as well.
+    # Not request 352: a broker, and that of RocketMQ 5, creates the group that it asks for.
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     replies = yield from ask_many([scope.ask(one, code) for one in addresses])
     told = [reply for reply in replies if isinstance(reply, Answer) and reply.is_success]

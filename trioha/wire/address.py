@@ -6,7 +6,7 @@ from trioha.errors import TriohaError
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` taken apart. Errors: ValueError."""
+    """Return host and port of ``host:port`` or ``[v6]:port``. Errors: ValueError."""
     host, colon, port = text.strip().rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or not port.isdecimal() or not port.isascii() or int(port) > 65535:
@@ -15,7 +15,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """As `split_address`. Errors: TriohaError."""
+    """Return host and port of an address that a person typed. Errors: TriohaError."""
     try:
         return split_address(address)
     except ValueError:

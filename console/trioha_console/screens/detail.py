@@ -80,7 +80,7 @@ class DetailScreen(OverScreen[None]):
 
     @property
     def interest(self) -> Interest | None:
-        """What the collector should ask for it; None for what the view under it needs."""
+        """The tables that the collector asks for; None if those of the view below are enough."""
         return None
 
     def set_title(self, title: Cell) -> None:

@@ -290,7 +290,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         return tuple(cells)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Those that can change a line: its colours are the theme's own, none the terminal's."""
+        """Leave out the filter for the terminal's colours: lines have only the theme's."""
         return [one for one in super().get_line_filters() if not isinstance(one, ANSIToTruecolor)]
 
     def render_line(self, y: int) -> Strip:

@@ -30,6 +30,7 @@ VIEWS: Mapping[str, str] = {
 CLUSTERS = "clusters"
 """The view of key 0."""
 TITLES: Mapping[str, str] = {**VIEWS, CLUSTERS: "Clusters"}
+"""Name and title of every view."""
 _LATER = (
     *(f"views.{name}" for name in TITLES),
     *(f"screens.{name}" for name in ("help", "node", "group", "operation", "failover", "transfer")),

@@ -1,4 +1,7 @@
-"""The console's end of the network: the pure remoting machine on asyncio streams.
+"""The console's end of the network: the pure remoting machine as a protocol of asyncio.
+
+A protocol takes what came in the loop's own turn: with streams each answer would wake a task first,
+and a console of a hundred brokers reads more than a hundred answers a second.
 
 One connection per node, opened when something is asked of it and forgotten when it ends; nobody is
 reconnected to in the background. A node that stops answering costs its own questions their
@@ -8,7 +11,6 @@ patience and nothing else: questions to others go their own way.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import ssl
 
@@ -30,32 +32,27 @@ from trioha.wire.tls_errors import SPEAKS_NO_TLS, tls_reason
 
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 3.0
-_READ_BYTES = 262_144
 
 
 class NotConnected(Unreachable):
     """No connection could be made: what was to be asked surely did not happen."""
 
 
-class NodeLink:
+class NodeLink(asyncio.Protocol):
     """One open connection."""
 
     def __init__(
         self,
         address: str,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
         keyring: Keyring | None = None,
         credentials: Credentials | None = None,
     ) -> None:
         self.address = address
         self._credentials = credentials
         self._keyring = keyring or Keyring()
-        self._reader = reader
-        self._writer = writer
+        self._transport: asyncio.Transport | None = None
         self._connection = RemotingConnection()
         self._reason = ""
-        self._task = asyncio.create_task(self._read(), name=f"console.read[{address}]")
 
     @property
     def closed(self) -> bool:
@@ -74,7 +71,7 @@ class NodeLink:
         return response
 
     async def _request(self, command: RemotingCommand) -> RemotingCommand:
-        if self.closed:
+        if self._transport is None or self.closed:
             raise Unreachable(f"{self.address}: {self._reason}")
         if self._credentials is not None:
             # A proof adds fields, and an account's signature covers them.
@@ -86,7 +83,7 @@ class NodeLink:
                 answer.set_result(response)
 
         self._connection.expect_response(command, on_response)
-        self._writer.write(encode(command))
+        self._transport.write(encode(command))
         try:
             response = await answer
         finally:
@@ -95,30 +92,36 @@ class NodeLink:
             raise Unreachable(f"{self.address}: {self._reason}")
         return response
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._end("closed by us")
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
 
-    async def _read(self) -> None:
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
         try:
-            while data := await self._reader.read(_READ_BYTES):
-                self._connection.receive_data(data)
-                while (command := self._connection.next_command()) is not NEED_DATA:
-                    # A node may ask us things as it asks clients; a console has no answers.
-                    if command.flag & RESPONSE_FLAG:
-                        self._connection.response_received(command)
-            self._end("connection closed by the node")
+            self._connection.receive_data(data)
+            while (command := self._connection.next_command()) is not NEED_DATA:
+                # A node may ask us things as it asks clients; a console has no answers.
+                if command.flag & RESPONSE_FLAG:
+                    self._connection.response_received(command)
         except RemoteProtocolError as error:
             self._end(f"it does not speak our protocol: {error}")
-        except OSError as error:
-            self._end(_in_words(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, OSError):
+            self._end(_in_words(exc))
+        else:
+            self._end("connection closed by the node")
 
     def _end(self, reason: str) -> None:
         if not self._reason:
             self._reason = reason
-            self._writer.close()
+            if self._transport is not None:
+                self._transport.close()
             self._connection.fail_pending()
 
 
@@ -161,7 +164,9 @@ class Links:
     async def close(self) -> None:
         links, self._links = list(self._links.values()), {}
         for link in links:
-            await link.close()
+            link.close()
+        # Their sockets are closed by the loop's next turn.
+        await asyncio.sleep(0)
 
     async def _open(self, address: str) -> NodeLink:
         async with self._locks.setdefault(address, asyncio.Lock()):
@@ -174,8 +179,11 @@ class Links:
         host, port = parse_address(address)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                reader, writer = await asyncio.open_connection(
-                    host, port, ssl=self._context and self._context.fresh()
+                _, link = await asyncio.get_running_loop().create_connection(
+                    lambda: NodeLink(address, self._keyring, self._credentials),
+                    host,
+                    port,
+                    ssl=None if self._context is None else self._context.fresh(),
                 )
         except TimeoutError:
             raise NotConnected(
@@ -186,7 +194,7 @@ class Links:
             if self._context and isinstance(error, ConnectionResetError | ConnectionAbortedError):
                 reason = f"it closed during the TLS handshake; {SPEAKS_NO_TLS}"
             raise NotConnected(f"{address}: {reason}") from error
-        return NodeLink(address, reader, writer, self._keyring, self._credentials)
+        return link
 
 
 def _in_words(error: OSError) -> str:

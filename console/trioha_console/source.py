@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
 from typing import Protocol
 
 from trioha.config.secret_files import (
@@ -34,6 +35,8 @@ _TABLES_AT_ONCE = 16
 
 Each takes some milliseconds to read, so they are read one after the other with pauses.
 """
+_UNNOTICED_S = 0.002
+"""Reading for so long holds up no key that anybody notices: a pause after each topic costs more."""
 _FIRST_S = 0.3
 """A frame waits so long for answers on their way; who is slower comes with the next."""
 
@@ -86,8 +89,12 @@ class LiveSource:
         self._wanted = asyncio.Event()
         self._all_in = asyncio.Event()
         """No answer is on its way."""
-        self._tables = asyncio.Semaphore(_TABLES_AT_ONCE)
+        self._tables: deque[Question] = deque()
+        """Questions about topics and groups that wait for one of the askers."""
+        self._askers = 0
         self._reading = asyncio.Lock()
+        self._read_s = 0.0
+        """Seconds of reading since the keys had their turn."""
 
     def want(self, interest: Interest) -> None:
         if interest != self._collector.interest:
@@ -128,32 +135,47 @@ class LiveSource:
 
     def _ask_what_is_due(self) -> None:
         for question in self._collector.due(_now()):
-            task = asyncio.create_task(
-                self._put(question), name=f"console.ask[{question.address} {question.key}]"
-            )
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            if question.key in (CLUSTER, STATUS):
+                self._start(self._ask_now(question), f"console.ask[{question.address}]")
+            else:
+                self._tables.append(question)
+        for _ in range(min(_TABLES_AT_ONCE - self._askers, len(self._tables))):
+            self._askers += 1
+            self._start(self._ask_tables(), "console.ask[tables]")
+
+    def _start(self, asking: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(asking, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not self._tasks:
             self._all_in.set()
 
-    async def _put(self, question: Question) -> None:
-        is_table = question.key not in (CLUSTER, STATUS)
-        async with self._tables if is_table else contextlib.nullcontext():
-            try:
-                response = await self._links.request(question.address, question.command())
-            except TriohaError as error:
-                self._collector.failed(question, str(error), _now())
-                return
-            if is_table:
-                makes_due = await self._read_table(question, response)
-            else:
-                makes_due = self._collector.answered(question, response, _now())
-        if makes_due:
+    async def _ask_now(self, question: Question) -> None:
+        response = await self._response(question)
+        if response is not None and self._collector.answered(question, response, _now()):
             # A broker that a name server names is asked at once.
             self._ask_what_is_due()
+
+    async def _ask_tables(self) -> None:
+        try:
+            while self._tables:
+                question = self._tables.popleft()
+                response = await self._response(question)
+                if response is not None and await self._read_table(question, response):
+                    self._ask_what_is_due()
+        finally:
+            self._askers -= 1
+
+    async def _response(self, question: Question) -> RemotingCommand | None:
+        """Return the answer; None if there is none, which the collector knows then."""
+        try:
+            return await self._links.request(question.address, question.command())
+        except TriohaError as error:
+            self._collector.failed(question, str(error), _now())
+            return None
 
     async def _read_table(self, question: Question, response: RemotingCommand) -> bool:
         """Read one answer at a time, and leave the loop to the keys for as long as that took."""
@@ -161,7 +183,10 @@ class LiveSource:
         async with self._reading:
             began_s = time.monotonic()
             makes_due = self._collector.answered(question, response, came)
-            await asyncio.sleep(time.monotonic() - began_s)
+            self._read_s += time.monotonic() - began_s
+            if self._read_s >= _UNNOTICED_S:
+                await asyncio.sleep(self._read_s)
+                self._read_s = 0.0
         return makes_due
 
 

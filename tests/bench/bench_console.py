@@ -31,6 +31,7 @@ from typing import Any
 import trioha_console  # noqa: F401  it sets Textual's clock, before Textual is imported
 
 # isort: split
+from bench.fleet import CLUSTERS, QUEUES, SETS, TOPICS
 from support.screens.screens import LARGE
 from textual.events import Key
 from trioha_console.app import ConsoleApp
@@ -40,8 +41,9 @@ from trioha_console.source import LiveSource
 SCREENS = ("replication", "brokers", "topics", "queues", "groups", "alerts")
 _SETTLED_S = 12
 """After a screen was opened: its tables are there, and asked for in their rhythm."""
-_FILL_S = 120
-"""The queues of all topics come in turns, for about a minute: nobody is asked twice meanwhile."""
+_FILL_S = 240
+"""The queues of all topics come in turns, for two minutes: five times as many as later on."""
+ALL_QUEUES = CLUSTERS * SETS * TOPICS * QUEUES
 _KEYS = 300
 _STARTS = 5
 
@@ -85,13 +87,12 @@ async def open_app(namesrv: str) -> AsyncIterator[ConsoleApp]:
 
 
 async def filled(app: ConsoleApp) -> None:
-    """Until no more queues become known."""
-    known, began = -1, time.monotonic()
-    while app.frame is not None and known < (found := len(app.frame.snapshot.queues)):
-        if time.monotonic() - began > _FILL_S:
-            break
-        known = found
-        await asyncio.sleep(_SETTLED_S)
+    """Until the queues of all topics are known."""
+    began = time.monotonic()
+    while app.frame is None or len(app.frame.snapshot.queues) < ALL_QUEUES:
+        assert time.monotonic() - began < _FILL_S, "not all queues are known"
+        await asyncio.sleep(1)
+    await asyncio.sleep(_SETTLED_S)
 
 
 async def cpu_share(seconds: int) -> float:

@@ -10,9 +10,12 @@ def test_a_process_that_takes_its_share_may_go_on() -> None:
 
 def test_more_than_the_share_is_noticed_and_forgotten_again() -> None:
     budget = ProcessorBudget(0, 0)
-    spent = [budget.is_spent(second, 0.2 * second) for second in range(1, 10)]
+    spent = [budget.is_spent(second, (SHARE + 0.12) * second) for second in range(1, 10)]
     assert spent == [False] * 2 + [True] * 7
-    idle = [budget.is_spent(9 + second, 1.8 + 0.04 * second) for second in range(1, 20)]
+    used_s = 9 * (SHARE + 0.12)
+    idle = [
+        budget.is_spent(9 + second, used_s + (SHARE - 0.04) * second) for second in range(1, 20)
+    ]
     # A quarter of a second is owed at most: a screen that took long to open is soon forgotten.
     assert idle == [True] * 6 + [False] * 13
 

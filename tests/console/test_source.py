@@ -9,11 +9,11 @@ import pytest
 from trioha_console.link import Links
 from trioha_console.source import LiveSource
 
+from trioha.errors import Unreachable
 from trioha.remoting.channel import Instant
-from trioha.watch.questions import PROGRESS, Question
+from trioha.watch.questions import PROGRESS, STATUS, Question
 from trioha.wire.remoting_command import RemotingCommand
 
-READING_S = 0.02
 HOPS = 10
 """Turns of the loop from a key to its row, about."""
 
@@ -27,8 +27,9 @@ class AtOnce(Links):
         return command.response()
 
 
+@pytest.mark.parametrize(("tables", "reading_s"), [(3, 0.02), (40, 0.0005)])
 async def test_a_key_does_not_wait_for_all_tables_that_came_together(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tables: int, reading_s: float
 ) -> None:
     source = LiveSource(("127.0.0.1:9876",), links=AtOnce())
     done: list[str] = []
@@ -44,15 +45,55 @@ async def test_a_key_does_not_wait_for_all_tables_that_came_together(
         if not done:
             key(HOPS)
         done.append("table")
-        time.sleep(READING_S)  # reading it holds the loop
+        time.sleep(reading_s)  # reading it holds the loop
         return False
 
-    questions = [Question(f"127.0.0.1:{port}", PROGRESS, 5_000) for port in (1, 2, 3)]
+    questions = [Question(f"127.0.0.1:{port}", PROGRESS, 5_000) for port in range(tables)]
     monkeypatch.setattr(source._collector, "due", lambda instant: questions)
     monkeypatch.setattr(source._collector, "answered", answered)
     source._ask_what_is_due()
     await source._answers_in(30)
-    assert done == ["table", "key", "table", "table"]
+    assert len(done) == tables + 1
+    assert done.index("key") * reading_s <= max(reading_s, 0.01)
+
+
+class Slow(Links):
+    """Every node answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.may_answer = asyncio.Event()
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
+    ) -> RemotingCommand:
+        self.asked.append(address)
+        await self.may_answer.wait()
+        raise Unreachable(f"{address}: gone")
+
+
+async def test_sixteen_tables_are_asked_for_at_a_time_and_brokers_state_beside_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    links = Slow()
+    source = LiveSource(("127.0.0.1:9876",), links=links)
+    questions = [Question(f"127.0.0.1:{port}", PROGRESS, 5_000) for port in range(40)]
+    monkeypatch.setattr(source._collector, "due", lambda instant: questions)
+    source._ask_what_is_due()
+    questions = [Question("127.0.0.1:99", STATUS, 1_000)]
+    source._ask_what_is_due()
+    await source._answers_in(0)
+    assert len(links.asked) == 16 + 1
+    assert links.asked[-1] == "127.0.0.1:99"
+    links.may_answer.set()
+    await source._answers_in(30)
+    assert sorted(links.asked) == sorted(f"127.0.0.1:{port}" for port in [*range(40), 99])
+    links.asked.clear()
+    source._ask_what_is_due()
+    await source._answers_in(30)
+    assert links.asked == ["127.0.0.1:99"], "who asked for tables is free again"
+    await source.close()
 
 
 async def test_a_console_that_takes_too_much_of_a_core_reads_large_tables_less_often(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgpack
 import pytest
 
@@ -246,6 +248,35 @@ def test_many_topics_are_asked_about_in_turns(thrifty: bool) -> None:
     later = [125] * 2 if thrifty else [500] * 2
     assert [count for count in counts if count] == [500] * 3 + later
     assert set(asked[:1250]) == names, "nobody is asked twice before all were asked"
+
+
+def test_the_same_tables_told_again_are_read_once() -> None:
+    collector = Collector([NAMESRV])
+    collector.interest = Interest(topics=True)
+    knowing_both(collector)
+
+    def told_topics(now_ms: int, response: RemotingCommand) -> dict[str, Any]:
+        for question in collector.due(at(now_ms)):
+            if question.key == "topics":
+                collector.answered(question, response, at(now_ms))
+            else:
+                collector.failed(question, "no answer", at(now_ms))
+        found: dict[str, Any] = collector.raw(0)["answers"][MASTER]["topics"]
+        return found
+
+    def table(perm: int) -> RemotingCommand:
+        body = fastjson.dumps({"topicConfigTable": {"orders": {"perm": perm}}})
+        return RemotingCommand(0, body=body)
+
+    first = told_topics(0, table(6))
+    again = told_topics(10_000, table(6))
+    assert again["value"] is first["value"]
+    assert again["wall_ms"] == at(10_000).wall_ms, "it is as fresh as its answer"
+    refused = told_topics(20_000, RemotingCommand(ResponseCode.NO_PERMISSION))
+    assert (refused["code"], refused["value"]) == (ResponseCode.NO_PERMISSION, first["value"])
+    well = told_topics(30_000, table(6))
+    assert (well["error"], well["value"]) == ("", first["value"])
+    assert told_topics(40_000, table(4))["value"] == {"orders": {"perm": 4}}
 
 
 def test_only_an_answer_that_opens_questions_makes_the_shell_look_again() -> None:

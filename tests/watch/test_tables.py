@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from support.fakes.raw_answers import RawCluster
 from support.fakes.raw_topics import add_topics
 
@@ -30,6 +32,39 @@ def test_a_newer_answer_is_understood() -> None:
     assert [one.max_offset for one in ClusterSnapshot.of(cluster.raw(), tables).queues] == [10, 20]
     cluster.say(address, "topic_stats/orders", [[1, 0, 21, 1], [0, 0, 11, 1]])
     assert [one.max_offset for one in ClusterSnapshot.of(cluster.raw(), tables).queues] == [11, 21]
+
+
+def test_a_large_table_that_is_kept_for_a_while_needs_no_look_at_its_answers() -> None:
+    tables = Tables()
+    rows = list(range(5_000))
+    answers = [("broker-a", object())]
+    made = tables.of("queues", answers, lambda: rows, at_wall_ms=0, rows_of=len)
+    looked = []
+
+    def newer() -> Iterator[tuple[str, object]]:
+        looked.append("at the answers")
+        yield "broker-a", object()
+
+    for at_wall_ms in (0, 1_999):
+        kept: list[int] = tables.of("queues", newer(), list, at_wall_ms=at_wall_ms, rows_of=len)
+        assert kept is made
+    assert not looked
+    assert tables.of("queues", newer(), list, at_wall_ms=2_000, rows_of=len) == []
+    assert looked
+
+
+def test_topics_that_are_told_again_are_not_understood_again() -> None:
+    cluster = RawCluster()
+    (address, *_) = cluster.add_set("broker-a")
+    told = {"orders": {"perm": 6}}
+    cluster.say(address, "topics", told)
+    tables = Tables()
+    before = ClusterSnapshot.of(cluster.raw(), tables).topics
+    cluster.tick()
+    cluster.say(address, "topics", told)
+    assert ClusterSnapshot.of(cluster.raw(), tables).topics is before
+    cluster.say(address, "topics", {"orders": {"perm": 4}})
+    assert ClusterSnapshot.of(cluster.raw(), tables).topics["orders"].perm == 4
 
 
 def test_an_answer_that_is_gone_takes_its_rows_along() -> None:

@@ -62,6 +62,8 @@ Raw = dict[str, Any]
 MEMBERS_MAX = 4_096
 """Limit of remembered replicas; the one seen longest ago makes room."""
 _TABLES = (TOPICS, GROUPS, PROGRESS)
+_SELDOM_NEW = (CLUSTER, TOPICS, GROUPS)
+"""Their answers are mostly the bytes of the last one, and then they are not read again."""
 _TABLES_FACTOR = 10
 """Operators change topics and groups seldom: their tables are asked ten times less often."""
 _QUEUES_FACTOR = 5
@@ -117,6 +119,8 @@ class Collector:
         self._answers: dict[str, dict[str, dict[str, Any]]] = {}
         self._asked: dict[tuple[str, str], int] = {}
         self._out: set[tuple[str, str]] = set()
+        self._bodies: dict[tuple[str, str], bytes] = {}
+        """The newest answers of `_SELDOM_NEW`, as they came."""
         self._rows: dict[str, int] = {}
         """Rows in each broker's newest answer about groups' offsets."""
         self._turn_ms: int | None = None
@@ -150,7 +154,7 @@ class Collector:
         Return whether it made other questions due: with ten thousand of them, looking is slow.
         """
         try:
-            value = question.read(response)
+            value = self._read(question, response)
         except (CommandError, RemoteProtocolError) as error:
             code_before = self._code(question.address, question.key)
             self.failed(question, str(error), instant)
@@ -186,6 +190,17 @@ class Collector:
         if question.key == PROGRESS:
             self._rows[question.address] = _row_count(value)
         return kind == "members" and bool(known_before != value)
+
+    def _read(self, question: Question, response: RemotingCommand) -> Any:
+        """Return the value of an answer; the same object as before if the body is the same."""
+        if question.key not in _SELDOM_NEW or response.code != ResponseCode.SUCCESS:
+            return question.read(response)
+        place, body = (question.address, question.key), response.body_bytes()
+        if self._bodies.get(place) == body:
+            return self._value(*place)
+        value = question.read(response)
+        self._bodies[place] = body
+        return value
 
     def failed(self, question: Question, reason: str, instant: Instant) -> None:
         """Note that no answer came, and the reason. The last answer is kept."""

@@ -293,7 +293,7 @@ def parts_of(
 def topics_of(sets: Iterable[ReplicaSet], answers: Fields) -> Mapping[str, Topic]:
     found: dict[str, list[tuple[str, Fields]]] = {}
     for name, told in _masters(sets, answers):
-        for topic, config in fields_of(_value(told, "topics")).items():
+        for topic, config in fields_of(value_of(told, "topics")).items():
             found.setdefault(topic, []).append((name, fields_of(config)))
     return {topic: _topic(topic, parts) for topic, parts in sorted(found.items())}
 
@@ -325,7 +325,7 @@ def groups_of(sets: Sequence[ReplicaSet], answers: Fields) -> Mapping[str, Group
     connected: dict[str, list[tuple[str, Fields]]] = {}
     owners: dict[str, dict[tuple[str, str, int], str]] = {}
     for broker, told in masters:
-        names.update(fields_of(_value(told, "groups")))
+        names.update(fields_of(value_of(told, "groups")))
         for key, entry in told.items():
             kind, _, rest = key.partition("/")
             if kind == "members" and isinstance(value := fields_of(entry).get("value"), dict):
@@ -438,5 +438,6 @@ def _masters(
             yield one.name, fields_of(answers.get(one.master.address))
 
 
-def _value(told: Fields, key: str) -> object:
+def value_of(told: Fields, key: str) -> object:
+    """Return what a node told last about `key`; None if it told nothing."""
     return fields_of(told.get(key)).get("value")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 
@@ -33,6 +33,8 @@ def rows_of(value: object) -> list[Fields]:
 def whole(fields: Fields, name: str) -> int | None:
     """Return a whole number, also from text, as in RocketMQ's tables."""
     value = fields.get(name)
+    if value is None or type(value) is int:
+        return value
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -74,24 +76,36 @@ def words(fields: Fields, name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-_BY_TYPE: Mapping[str, Callable[[Fields, str], object]] = {
-    "int | None": whole,
-    "float | None": number,
-    "bool | None": truth,
-    "str | None": words,
-    "str": text,
+class _ByType(NamedTuple):
+    read: Callable[[Fields, str], object]
+    exact: type | None = None
+    """Values of just this type are taken as they are. None: the reader looks at each."""
+    missing: object = None
+
+
+_BY_TYPE: Mapping[str, _ByType] = {
+    "int | None": _ByType(whole, int),
+    "float | None": _ByType(number),
+    "bool | None": _ByType(truth, bool),
+    "str | None": _ByType(words),
+    "str": _ByType(text, str, ""),
 }
 
 
 def read(kind: type[T], fields: Fields, **known: object) -> T:
     """Return a value of an attrs class; what is not `known` is read by field name and type."""
-    return kind(**{name: reader(fields, name) for name, reader in _read_by(kind, *known)}, **known)
+    get = fields.get
+    for name, (reader, exact, missing) in _read_by(kind, *known):
+        value = get(name)
+        if value is None:
+            known[name] = missing
+        else:
+            known[name] = value if type(value) is exact else reader(fields, name)
+    return kind(**known)
 
 
 @cache
-def _read_by(
-    kind: type[attrs.AttrsInstance], *known: str
-) -> tuple[tuple[str, Callable[[Fields, str], object]], ...]:
+def _read_by(kind: type[attrs.AttrsInstance], *known: str) -> tuple[tuple[str, _ByType], ...]:
     """Return the fields of a class that are not known, each with its reader."""
     # Modules of this package annotate with texts: a field's type is the text in its source.
     return tuple(

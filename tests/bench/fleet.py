@@ -10,6 +10,7 @@ it is asked for, with numbers that have moved.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -44,12 +45,14 @@ class FleetNode:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = RemotingConnection()
-        while data := await reader.read(65_536):
-            connection.receive_data(data)
-            while (command := connection.next_command()) is not NEED_DATA:
-                response = self.answer(command)
-                response.opaque = command.opaque
-                writer.write(encode(response))
+        # A console that quits with answers on their way resets its connections.
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                connection.receive_data(data)
+                while (command := connection.next_command()) is not NEED_DATA:
+                    response = self.answer(command)
+                    response.opaque = command.opaque
+                    writer.write(encode(response))
         writer.close()
 
 

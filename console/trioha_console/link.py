@@ -95,7 +95,7 @@ class NodeLink(asyncio.Protocol):
     def close(self) -> None:
         self._end("closed by us")
 
-    # What asyncio calls.
+    # asyncio calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from support.clusters.meeting import BOTH
 from support.clusters.pair import SMALL_FILES
+from support.peers.clients import Clients
 from support.peers.java import (
     compiled_classes,
     java_broker,
@@ -22,7 +24,7 @@ from support.peers.java import (
     java_namesrv,
     require_java,
 )
-from support.peers.java_tools import QUICK_CONSUMER
+from support.peers.java_tools import QUICK_CONSUMER, MqAdmin, mq_admin
 from support.processes.admin import put_topic, wait_for_route
 from support.processes.rig import Processes, start_all, trioha_broker, trioha_namesrv
 
@@ -49,9 +51,19 @@ def start_client(home: Path, namesrv: str) -> subprocess.Popen[bytes]:
         )
 
 
+def traced(admin: MqAdmin, namesrv: str) -> set[tuple[str, ...]]:
+    """Return what mqadmin prints of the traced message: kind, group, and outcome."""
+    found = admin.run("queryMsgByKey", "-n", namesrv, "-t", f"{TOPIC}-trace", "-k", "key-1")
+    told: set[tuple[str, ...]] = set()
+    for msg_id in re.findall(r"^[0-9A-F]{32}", found, re.MULTILINE):
+        printed = admin.run("queryMsgTraceById", "-n", namesrv, "-i", msg_id)
+        told.update(re.findall(r"^(Pub|Sub) +(\S+) .*?(\S+) *$", printed, re.MULTILINE))
+    return told
+
+
 @pytest.mark.slow
 def test_examples_of_the_stock_client_come_to_the_same_as_at_rocketmq(
-    processes: Processes,
+    processes: Processes, shared_clients: Clients
 ) -> None:
     require_java()
     namesrvs = {"trioha": trioha_namesrv(processes), "java": java_namesrv(processes)}
@@ -87,3 +99,7 @@ def test_examples_of_the_stock_client_come_to_the_same_as_at_rocketmq(
     assert (codes, difference) == (dict.fromkeys(BOTH, 0), []), "\n".join([*difference, errors])
     kinds = {line.partition(" | ")[0] for line in told["trioha"]}
     assert {"reply", "callback", "unanswered", "trace", "in the namespace", "broadcast"} <= kinds
+    admin = mq_admin(shared_clients)
+    outcomes = {make: traced(admin, namesrvs[make].address) for make in BOTH}
+    both_ends = {("Pub", f"{TOPIC}-trace-p", "success"), ("Sub", f"{TOPIC}-trace-g", "success")}
+    assert outcomes == dict.fromkeys(BOTH, both_ends)

@@ -21,9 +21,9 @@ OF_5 = {*("listUser", "createUser", "updateUser", "getUser", "deleteUser"), "get
     "deleteAcl",
 }
 """Commands of RocketMQ 5's mqadmin: test_users_and_policies.py runs them."""
-ELSEWHERE = {"queryMsgTraceById", "queryMsgById -g -d", "cloneGroupOffset"}
-"""The first needs a client that traces, and no test runs the second. The third throws if the
-group's retry topic is on a broker that lacks the topic: test_nouns.py runs it where both are."""
+ELSEWHERE = {"queryMsgTraceById", "cloneGroupOffset"}
+"""The first needs a client that traces: test_examples.py has one. The second throws if the group's
+retry topic is on a broker that lacks the topic: test_nouns.py runs it where both are."""
 RUNS = {
     # A cell of the page: arguments, and words that mqadmin prints then.
     "topicList": ("", TOPIC),
@@ -65,6 +65,7 @@ RUNS = {
     "deleteKvConfig": ("-s page-shop -k region", "success"),
     "producerConnection": (f"-g producers -t {TOPIC}", "JAVA"),
     "consumerStatus -s": (f"-g {GROUP}", "Rebalance OK"),
+    "queryMsgById -g -d": (f"-i OFFSET_ID -g {GROUP} -d CLIENT", "CR_SUCCESS"),
     "deleteTopic": (f"-c {CLUSTER} -t {TOPIC}", "success"),
 }
 
@@ -96,7 +97,10 @@ def test_every_command_of_the_column_runs(
     consumer.wait_for_count(1)
     found = admin.run("queryMsgById", "-n", namesrv, "-i", str(sent.offset_msg_id))
     (queue,) = re.findall(r"Queue ID: +(\d+)", found)
+    connected = admin.run("consumerConnection", "-n", namesrv, "-g", GROUP)
+    (client,) = re.findall(r"\S+@\S+", connected)
     words = {
+        "CLIENT": client,
         "MSG_ID": str(sent.msg_id),
         "OFFSET_ID": str(sent.offset_msg_id),
         "QUEUE": queue,

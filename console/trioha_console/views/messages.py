@@ -92,6 +92,8 @@ class MessagesView(View):
         query_line: Query
         found: list[Found] | None
         error: str = ""
+        follows: bool = False
+        """Nobody asked again: the view did, since it follows."""
 
     def __init__(self, source: Callable[[], Source]) -> None:
         super().__init__()
@@ -112,7 +114,7 @@ class MessagesView(View):
     def show(self, frame: Frame) -> None:
         self._frame = frame
         if self._follows and self._query is not None:
-            self._find(self._query)
+            self._find(self._query, follows=True)
 
     def ask(self, line: str) -> None:
         """Ask this, as if it had been typed."""
@@ -191,7 +193,7 @@ class MessagesView(View):
         self._say(reason)
 
     @work(exclusive=True, group="messages", description="finds messages")
-    async def _find(self, query: Query) -> None:
+    async def _find(self, query: Query, *, follows: bool = False) -> None:
         frame = self._frame
         if frame is None:
             self.post_message(self.Answered(query, None, "nothing is known of the cluster yet"))
@@ -201,7 +203,7 @@ class MessagesView(View):
         except TriohaError as error:
             self.post_message(self.Answered(query, None, str(error)))
         else:
-            self.post_message(self.Answered(query, found))
+            self.post_message(self.Answered(query, found, follows=follows))
 
     @on(Answered)
     def _answered(self, event: Answered) -> None:
@@ -219,11 +221,13 @@ class MessagesView(View):
         grid.show_rows(event.found)
         if event.query_line.by is By.LAST and at_end:
             grid.cursor = len(grid.rows) - 1
+        self._show_message(grid.row)
+        if event.follows and not self._follows:
+            return  # it was on its way when following ended, which has been said
         is_full = len(event.found) == event.query_line.count
         more = " (there may be more: `count N`)" if is_full else ""
         following = "  ·  following, f stops" if self._follows else ""
         self._say(f"{len(event.found)} messages{more}{following}")
-        self._show_message(grid.row)
 
     @on(Grid.Moved)
     def _moved(self, event: Grid.Moved) -> None:

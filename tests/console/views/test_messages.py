@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from support.fakes.raw_answers import RawCluster
 from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
@@ -247,6 +249,34 @@ async def test_following_asks_again_with_each_frame() -> None:
         await console.pilot.pause()
         assert console.app.view.grid.rows[-1].record.queue_offset == 10
         assert console.app.view.grid.cursor == len(console.app.view.grid.rows) - 1
+
+
+class HeldBroker(FakeBroker):
+    """It answers when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def __call__(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        await self.may_answer.wait()
+        return await super().__call__(address, command)
+
+
+async def test_an_answer_on_its_way_does_not_hide_that_following_has_ended() -> None:
+    async with open_console(a_cluster()) as console:
+        broker = console.source.answer = HeldBroker()
+        await ask(console, "orders")
+        await console.press("f")
+        broker.records.append(_record(10, b"it came late"))
+        broker.may_answer.clear()
+        await console.tick()
+        await console.press("f")
+        await console.shows("No longer following.")
+        broker.may_answer.set()
+        await console.shows("it came late")
+        assert "No longer following." in console.text
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])

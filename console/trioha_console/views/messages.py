@@ -93,7 +93,7 @@ class MessagesView(View):
         found: list[Found] | None
         error: str = ""
         follows: bool = False
-        """Nobody asked again: the view did, since it follows."""
+        """The view has asked, since it follows; nobody typed the question again."""
 
     def __init__(self, source: Callable[[], Source]) -> None:
         super().__init__()

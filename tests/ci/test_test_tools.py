@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from support.processes.rig import REPO
+from support.processes.rig import REPO, Process, ProcessFailed, running_processes
 from support.suite import sizes
 
 pytest_plugins = ["pytester"]
@@ -301,6 +301,32 @@ def test_says_too_much(processes, tmp_path):
     log.parent.mkdir()
     log.write_text("Traceback (most recent call last)")
 """
+
+
+LIKE_A_JVM = """
+import signal
+
+def tell(number, frame):
+    print('"Finalizer" daemon', "  at java.lang.Object.wait", "", sep="\\n")
+    print('"main" prio=5', "  at broker.recover", "", "JNI global refs: 7", sep="\\n", flush=True)
+
+signal.signal(signal.SIGQUIT, tell)
+print("it starts", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_jvm_that_is_late_says_what_it_waits_for(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LIKE_A_JVM]
+    with running_processes(tmp_path) as processes:
+        process = processes.add(Process("broker", command, tmp_path / "log", is_java=True))
+        process.start()
+        process.wait_for_line("it starts")
+        with pytest.raises(ProcessFailed) as late:
+            process.wait_for_line("it is ready", within_s=0.0)
+    said = str(late.value).splitlines()
+    assert said[-2:] == ['  | "main" prio=5', "  |   at broker.recover"]
 
 
 def test_a_failing_test_shows_what_its_processes_said_last(say: Say) -> None:

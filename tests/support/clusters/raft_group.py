@@ -26,7 +26,7 @@ from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import ClusterInfo
 
 MEMBERS = 3
-START_S = 60.0
+START_S = 120.0
 # Java takes five to ten seconds to elect, and as long again to register when it is unlucky.
 ELECTED_S = 60.0
 TOPIC_S = 30.0

@@ -35,6 +35,8 @@ POMS: Mapping[str, str] = {
 RESOLVE_S = 600.0
 COMPILE_S = 120.0
 MQADMIN_S = 60.0
+# A broker starts in 2 to 4 s on a quiet machine, and took 13 s beside three other tests.
+READY_S = 120.0
 
 # RocketMQ reaches into these to unmap files and free direct buffers.
 _OPENS = (
@@ -179,7 +181,7 @@ def java_namesrv(
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
     command = java_command(main, home, ["-c", str(file)], release=release)
     process = _java_process(processes, f"java-{name}", command, home)
-    return Node(process, f"127.0.0.1:{port}", r"The Name Server boot success")
+    return Node(process, f"127.0.0.1:{port}", r"The Name Server boot success", ready_s=READY_S)
 
 
 def java_broker(
@@ -228,7 +230,8 @@ def java_broker(
     )
     process = _java_process(processes, label, command, home)
     ready = rf"The broker\[{re.escape(name)}, \S+\] boot success"
-    return Node(process, f"127.0.0.1:{port}", ready, store, f"127.0.0.1:{port + 1}")
+    ha_address = f"127.0.0.1:{port + 1}"
+    return Node(process, f"127.0.0.1:{port}", ready, store, ha_address, ready_s=READY_S)
 
 
 def dledger_settings(name: str = "broker-a") -> dict[str, object]:
@@ -261,4 +264,5 @@ def mqadmin(
 
 def _java_process(processes: Processes, name: str, command: list[str], home: Path) -> Process:
     log = processes.root / "logs" / f"{name}.log"
-    return processes.add(Process(name, command, log, java_environment(home), home))
+    environment = java_environment(home)
+    return processes.add(Process(name, command, log, environment, home, is_java=True))

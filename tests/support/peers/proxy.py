@@ -21,7 +21,7 @@ from typing import Any
 
 import attrs
 
-from support.peers.java import INTEROP, java_command, java_environment, require_java
+from support.peers.java import INTEROP, READY_S, java_command, java_environment, require_java
 from support.peers.toolchain import exclusively
 from support.processes.rig import Node, Process, Processes, ProcessFailed
 from support.suite.ports import distinct_ports
@@ -53,8 +53,9 @@ def java_proxy(processes: Processes, namesrv: str) -> Node:
     (home / "proxy.json").write_text(json.dumps(config))
     environment = {**java_environment(home), "RMQ_PROXY_HOME": str(home)}
     log = processes.root / "logs" / "java-proxy.log"
-    process = processes.add(Process("java-proxy", command, log, environment, home))
-    return Node(process, f"127.0.0.1:{grpc}", r"rocketmq-proxy startup successfully")
+    process = Process("java-proxy", command, log, environment, home, is_java=True)
+    ready = r"rocketmq-proxy startup successfully"
+    return Node(processes.add(process), f"127.0.0.1:{grpc}", ready, ready_s=READY_S)
 
 
 @functools.cache

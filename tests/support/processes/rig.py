@@ -11,6 +11,7 @@ started them, so that even a killed pytest leaves nothing running.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -33,6 +34,7 @@ LINES_MAX = 4000
 LINE_COLUMNS = 2000
 TAIL_LINES = 25
 TAIL_COLUMNS = 300
+THREADS_S = 5.0
 REPO = Path(__file__).resolve().parents[3]
 # A busy two-core machine must not look like a broker out of capacity; as with Java's brokers.
 UNHURRIED: Mapping[str, object] = {"waitTimeMillsInSendQueue": 20_000}
@@ -57,6 +59,8 @@ class Process:
     on_end: Callable[[], None] | None = None
     # Lines of stderr go to the log only, when stdout speaks a protocol.
     merge_stderr: bool = True
+    # A JVM prints what its threads wait for when it gets SIGQUIT; another process would end.
+    is_java: bool = False
 
     _popen: subprocess.Popen[bytes] | None = None
     _lines: deque[str] = attrs.Factory(lambda: deque(maxlen=LINES_MAX))
@@ -122,9 +126,8 @@ class Process:
                 if self._open_readers == 0:
                     raise ProcessFailed(f"{self.name} ended before {pattern!r}\n{self.tail()}")
                 if left <= 0:
-                    raise ProcessFailed(
-                        f"{self.name}: no {pattern!r} in {within_s} s\n{self.tail()}"
-                    )
+                    late = f"{self.name}: no {pattern!r} in {within_s} s\n{self.tail()}"
+                    raise ProcessFailed("\n".join([late, *self._main_thread()]))
                 self._changed.wait(left)
 
     def write_line(self, line: str) -> None:
@@ -179,6 +182,20 @@ class Process:
         lines = [f"  | {line[:TAIL_COLUMNS]}" for line in list(self._lines)[-count:]]
         return "\n".join([f"  {self.name} ({state}), log {self.log_path}", *lines])
 
+    def _main_thread(self) -> list[str]:
+        """What a JVM's main thread waits for. Its log has the other threads as well."""
+        if not (self.is_java and self.running):
+            return []
+        self.signal(signal.SIGQUIT)
+        with self._changed:
+            self._changed.wait_for(lambda: "JNI global ref" in "".join(self._lines), THREADS_S)
+            lines = list(self._lines)
+        starts = [at for at, line in enumerate(lines) if line.startswith('"main"')]
+        if not starts:
+            return ["  | (it does not tell its threads)"]
+        main = itertools.takewhile(str.strip, lines[starts[-1] :])
+        return [f"  | {line[:TAIL_COLUMNS]}" for line in main]
+
     def _read(self, stream: object, heard: bool) -> None:
         with self.log_path.open("ab") as log:
             for raw in stream:  # type: ignore[attr-defined]
@@ -219,18 +236,21 @@ class Node:
     store: Path | None = None
     ha_address: str | None = None
     ready: re.Match[str] | None = None
+    ready_s: float = READY_S
+    """How long a start may take, unless a test says it."""
 
     @property
     def name(self) -> str:
         return self.process.name
 
-    def start(self, within_s: float = READY_S) -> Node:
+    def start(self, within_s: float | None = None) -> Node:
         """Start, or start again, and wait until it serves."""
         self.process.start()
         return self.wait_until_ready(within_s)
 
-    def wait_until_ready(self, within_s: float = READY_S) -> Node:
+    def wait_until_ready(self, within_s: float | None = None) -> Node:
         """For nodes whose process was started by hand, several at once."""
+        within_s = self.ready_s if within_s is None else within_s
         self.ready = self.process.wait_for_line(self.ready_pattern, within_s)
         return self
 
@@ -266,7 +286,7 @@ class Processes:
             process.kill()
 
 
-def start_all(nodes: Collection[Node], within_s: float = READY_S) -> None:
+def start_all(nodes: Collection[Node], within_s: float | None = None) -> None:
     """Start them side by side: a start is mostly waiting."""
     for node in nodes:
         node.process.start()

@@ -77,11 +77,13 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.broker.send_check",
     "trioha.broker.send_header",
     "trioha.broker.sql.known_answers",
+    "trioha.broker.topics",
     "trioha.broker.transactions.end",
     "trioha.broker.transactions.pending",
     "trioha.broker.transactions.queues",
     "trioha.broker.transactions.records",
     "trioha.broker.transactions.service",
+    "trioha.broker.visibility",
     "trioha.broker.wait_histogram",
 )
 

@@ -55,24 +55,27 @@ class Tree:
     def copy(self) -> Cost:
         """Start an empty slave, wait until it has the log, and stop it; megabytes, not messages.
 
-        The time is the slave's from its start, that of the processor is both nodes'.
+        Time, processor time of both nodes, and bytes count from when the slave is ready: until
+        then Python reads modules.
         """
         replicas = self.replicas
         with Probe(replicas.master.address) as master:
             target = master.max_phy_offset()
-        before, began = read_cpu({"master": replicas.master.process.pid}), time.monotonic()
         replicas.slave.start()
         with Probe(replicas.slave.address) as slave:
+            pids = {name: pid for name, pid in replicas.pids().items() if name != "namesrv"}
+            before_s, began = sum(read_cpu(pids).by_name.values()), time.monotonic()
+            copied = -slave.max_phy_offset()
             while slave.max_phy_offset() < target:
                 assert time.monotonic() - began < COPIED_S, f"not copied in {COPIED_S} s"
                 time.sleep(_ASK_PERIOD_S)
+        copied += target
         took_s = time.monotonic() - began
-        pids = {name: pid for name, pid in replicas.pids().items() if name != "namesrv"}
-        spent_s = sum(read_cpu(pids).by_name.values()) - before.by_name["master"]
+        spent_s = sum(read_cpu(pids).by_name.values()) - before_s
         replicas.slave.kill()
         assert replicas.slave.store is not None
         shutil.rmtree(replicas.slave.store)
-        return Cost(target / 1e6 / took_s, spent_s / target * 1e12)
+        return Cost(copied / 1e6 / took_s, spent_s / copied * 1e12)
 
 
 def compare(label: str, trees: tuple[Tree, Tree], pairs: int, *load: str) -> None:

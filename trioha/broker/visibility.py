@@ -29,12 +29,12 @@ class Visibility:
         self._store = store
         self._listener = listener
         self._waiting: deque[tuple[int, str, int, int, Sequence[int]]] = deque()
-        store.readable_offset = limit
+        self._limit = store.readable_offset = limit
 
     @property
     def limit(self) -> int:
         """Readers see records that end at most here, in bytes of the log."""
-        return self._store.readable_offset
+        return self._limit
 
     @property
     def waiting_count(self) -> int:
@@ -44,20 +44,24 @@ class Visibility:
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
     ) -> None:
         """Note that messages of a queue are in the log. HOT."""
-        store, waiting = self._store, self._waiting
-        readable = store.readable_offset
-        if readable == UNBOUNDED or (end := store.queue_end_offset(topic, queue_id)) <= readable:
+        limit = self._limit
+        if limit == UNBOUNDED:
             self._listener(topic, queue_id, max_offset, tags_codes)
             return
+        end = self._store.queue_end_offset(topic, queue_id)
+        if end <= limit:
+            self._listener(topic, queue_id, max_offset, tags_codes)
+            return
+        waiting = self._waiting
         if waiting and waiting[-1][0] > end:
             end = waiting[-1][0]  # several queues come in any order: some are shown a little late
         waiting.append((end, topic, queue_id, max_offset, tags_codes))
 
     def set_limit(self, limit: int) -> None:
         """Show everything below `limit`, and wake the pulls that wait for it."""
-        if limit < self._store.readable_offset:
+        if limit < self._limit:
             self._hide_delayed(limit)
-        self._store.readable_offset = limit
+        self._limit = self._store.readable_offset = limit
         waiting, listener = self._waiting, self._listener
         while waiting and waiting[0][0] <= limit:
             _, topic, queue_id, max_offset, tags_codes = waiting.popleft()

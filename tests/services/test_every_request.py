@@ -27,6 +27,7 @@ from trioha.security.requirements import REQUIREMENTS, Port
 from trioha.security.signature import Credentials
 from trioha.services.loop.clock import Clock
 from trioha.services.node import acl_files
+from trioha.services.node.access_control import ACL_FILE
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.codes import RequestCode as Code
 from trioha.wire.codes import ResponseCode
@@ -49,6 +50,7 @@ OPEN_READS = {
 }
 """What slaves of another make poll. Without accounts it is read by everybody, as routes are."""
 PROVEN_BY_OPERATORS = {Code.HA_RESYNC, Code.TRIOHA_RAFT_ADMIN}
+MEMBERS = 3
 OWN_CHALLENGES = {Code.HA_HELLO, Code.TRIOHA_RAFT_HELLO}
 """tests/services/ha/test_greeting.py and tests/services/raft/test_links.py send theirs again."""
 
@@ -194,18 +196,25 @@ async def check_replays(target: Target) -> tuple[int, list[tuple[str, Code]]]:
 
 @asynccontextmanager
 async def target_of(kind: str, root: Path, accounts: bool) -> AsyncIterator[Target]:
-    secret, acl = root / "secret", root / "plain_acl.yml"
+    secret = root / "secret"
     secret.write_text(f"{SECRET}\n{GONE_SECRET}\n")
-    acl.write_text(ACCOUNTS + _ACCOUNT.format(GONE.access_key))
-    more: dict[str, Any] = {"acl_enable": True, "acl_file": str(acl)} if accounts else {}
-    settings: dict[str, Any] = {"cluster_secret_file": str(secret), **more}
+    # Each member has its own: one that is behind would write an older text over a new one.
+    stores = [root / f"n{number}" / "config" for number in range(MEMBERS)]
+    acls = [place / ACL_FILE for place in ([root] if kind != "raft member" else stores)]
+    for acl in acls:
+        acl.parent.mkdir(parents=True, exist_ok=True)
+        acl.write_text(ACCOUNTS + _ACCOUNT.format(GONE.access_key))
+    settings: dict[str, Any] = {"cluster_secret_file": str(secret), "acl_enable": accounts}
+    if kind != "raft member":
+        settings["acl_file"] = str(acls[0])
 
     async def forget(target: Target) -> Target:
         async with STRANGERS["expired"].at(target.address) as client:
             code = Code.PUT_KV_CONFIG if target.port is Port.NAMESRV else Code.UPDATE_BROKER_CONFIG
             assert not is_rejection(await client.request(RemotingCommand(code)))
         secret.write_text(f"{SECRET}\n")
-        acl.write_text(ACCOUNTS)
+        for acl in acls:
+            acl.write_text(ACCOUNTS)
         await target.until_forgotten()
         return target
 
@@ -219,7 +228,7 @@ async def target_of(kind: str, root: Path, accounts: bool) -> AsyncIterator[Targ
             yield await forget(Target(broker.address, Port.BROKER, accounts))
             await broker.stop()
     else:
-        async with live_group(root, **settings) as group:
+        async with live_group(root, MEMBERS, **settings) as group:
             await group.start()
             target = Target(group[0].address, Port.BROKER, accounts)
             await target.until_sent()

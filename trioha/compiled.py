@@ -64,6 +64,8 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.broker.core",
     "trioha.broker.deliveries",
     "trioha.broker.message_fields",
+    "trioha.broker.metadata",
+    "trioha.broker.metadata_waits",
     "trioha.broker.parking",
     "trioha.broker.pop.hold",
     "trioha.broker.property_shape",

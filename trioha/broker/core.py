@@ -394,12 +394,10 @@ class BrokerCore:
         self.producers.expire(instant.now_ms)
 
     def next_client_deadline_ms(self) -> int | None:
-        deadlines = [
-            deadline_ms
-            for deadline_ms in (self.consumers.next_deadline_ms, self.producers.next_deadline_ms)
-            if deadline_ms is not None
-        ]
-        return min(deadlines, default=None)
+        consumer_ms, producer_ms = self.consumers.next_deadline_ms, self.producers.next_deadline_ms
+        if consumer_ms is None or producer_ms is None:
+            return producer_ms if consumer_ms is None else consumer_ms
+        return min(consumer_ms, producer_ms)
 
     def sample(self, instant: Instant) -> None:
         """Remember the counters of this moment: tools are shown rates."""

@@ -111,8 +111,10 @@ class MetadataWaits:
     @property
     def next_deadline_ms(self) -> int | None:
         """When `expire` has something to do, or None."""
-        deadlines = (self._flush.next_deadline_ms, self._transfer.next_deadline_ms)
-        return min((ms for ms in deadlines if ms is not None), default=None)
+        flush_ms, transfer_ms = self._flush.next_deadline_ms, self._transfer.next_deadline_ms
+        if flush_ms is None or transfer_ms is None:
+            return transfer_ms if flush_ms is None else flush_ms
+        return min(flush_ms, transfer_ms)
 
     def guard(self, handler: Handler) -> Handler:
         """Return `handler` with its answer held until its change is safe."""

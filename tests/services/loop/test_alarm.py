@@ -54,6 +54,37 @@ async def test_a_nearer_deadline_is_noticed_by_check(autojump_clock: MockClock) 
         nursery.cancel_scope.cancel()
 
 
+async def test_the_first_deadline_arms_and_later_ones_cost_no_question(
+    autojump_clock: MockClock,
+) -> None:
+    core, asked = Core(), 0
+
+    def next_deadline_ms() -> int | None:
+        nonlocal asked
+        asked += 1
+        return core.deadline_ms
+
+    alarm = Alarm(Clock.virtual(), next_deadline_ms, core.on_time)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alarm.run)
+        await wait_all_tasks_blocked()
+        alarm.arm()
+        core.deadline_ms = 5000
+        alarm.arm()
+        await wait_all_tasks_blocked()
+        before = asked
+        for _ in range(10):
+            alarm.arm()
+        assert asked == before
+        await trio.sleep(5.1)
+        assert core.rung == [5000]
+        core.deadline_ms = 9000
+        alarm.arm()
+        await trio.sleep(4.0)
+        assert core.rung == [5000, 9000]
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_deadline_that_went_away_rings_nobody(autojump_clock: MockClock) -> None:
     core = Core()
     core.deadline_ms = 1000

@@ -316,7 +316,8 @@ class BrokerNode:
         self.pull_hold.check()
         if core.cold_reads.has_new:
             self.cold_reads.has_new()
-        self.client_expiry.check()
+        # A client that comes expires after those that are there.
+        self.client_expiry.arm()
         self.persist.check()
 
     def seen_to(self, end_offset: int) -> None:

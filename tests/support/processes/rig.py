@@ -183,7 +183,7 @@ class Process:
         return "\n".join([f"  {self.name} ({state}), log {self.log_path}", *lines])
 
     def _main_thread(self) -> list[str]:
-        """What a JVM's main thread waits for. Its log has the other threads as well."""
+        """Return the lines about a JVM's main thread; its log has the other threads as well."""
         if not (self.is_java and self.running):
             return []
         self.signal(signal.SIGQUIT)
@@ -237,7 +237,7 @@ class Node:
     ha_address: str | None = None
     ready: re.Match[str] | None = None
     ready_s: float = READY_S
-    """How long a start may take, unless a test says it."""
+    """The time that a start may take, unless a test names another."""
 
     @property
     def name(self) -> str:

@@ -70,6 +70,7 @@ class Tree:
                 assert time.monotonic() - began < COPIED_S, f"not copied in {COPIED_S} s"
                 time.sleep(_ASK_PERIOD_S)
         copied += target
+        assert copied > 0, "the slave had the whole log when it was ready: fill in more"
         took_s = time.monotonic() - began
         spent_s = sum(read_cpu(pids).by_name.values()) - before_s
         replicas.slave.kill()

@@ -22,6 +22,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.wire.packed_fields",
     "trioha.wire.properties",
     "trioha.wire.record",
+    "trioha.wire.record_chain",
     "trioha.wire.remoting_command",
     "trioha.wire.unique_id",
     "trioha.remoting.channel",

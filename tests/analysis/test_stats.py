@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import attrs
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -143,7 +142,7 @@ def test_index_keys_have_the_hashes_of_a_broker(some: list[LogMessage]) -> None:
 
 def _check_keys(some: list[LogMessage]) -> None:
     for batch in batches_of(some):
-        expected = sorted(
+        expected = [
             (phy_offset - 7, index_key_hash(topic, word))
             for phy_offset, topic, sys_flag, unique_key, keys in batch.rows(
                 ("phy_offset", "topic", "sys_flag", *COLUMNS)
@@ -151,10 +150,15 @@ def _check_keys(some: list[LogMessage]) -> None:
             if sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
             for word in (unique_key, *(keys or "").split(" "))
             if word
-        )
+        ]
         texts = to_arrow(batch, DECODED, schema_of(DECODED, COLUMNS))
-        keys = np.sort(keys_of(batch, texts, 7)).tolist()
+        keys = keys_of(batch, texts, 7).tolist()
         assert [(key >> HASH_BITS, key & HASH_MASK) for key in keys] == expected
+
+
+def test_index_keys_come_in_the_order_of_a_brokers_entries() -> None:
+    some = [b"KEYS\x01a  b", b"", b"UNIQ_KEY\x01u", b"KEYS\x01b a\x02UNIQ_KEY\x01v", b"TAGS\x01t"]
+    _check_keys(_with(*some))
 
 
 def test_keys_too_long_for_the_table_of_powers_have_theirs(

@@ -1,12 +1,13 @@
 """Arrow columns out of batches of the scanner, for Spark and for Parquet.
 
-Numbers and hosts go over whole, without an object per value; strings that repeat (topics, hosts)
-are looked up once and spread by Arrow. The schema is Spark's own, so that its check is an identity.
+Numbers and hosts go over whole, without an object per value. Strings that repeat (topics, hosts)
+are made once, as an Arrow dictionary; where the schema says so they stay one. The schema is Spark's
+own, so that its check is an identity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -39,11 +40,17 @@ _TYPES = {
 }
 
 
-def schema_of(table: TableSchema, names: Sequence[str]) -> pa.Schema:
-    """These columns, without asking Spark."""
-    return pa.schema(
-        [pa.field(name, _TYPES[table.type_of(name)], table.may_be_null(name)) for name in names]
-    )
+def schema_of(
+    table: TableSchema, names: Sequence[str], dictionaries: Collection[str] = ()
+) -> pa.Schema:
+    """These columns, without asking Spark; those of `dictionaries` are texts that repeat."""
+    fields = []
+    for name in names:
+        kind = _TYPES[table.type_of(name)]
+        if name in dictionaries:
+            kind = pa.dictionary(pa.int32(), kind)
+        fields.append(pa.field(name, kind, table.may_be_null(name)))
+    return pa.schema(fields)
 
 
 def to_arrow(batch: RowBatch, table: TableSchema, schema: pa.Schema) -> pa.RecordBatch:
@@ -56,7 +63,7 @@ def to_arrow(batch: RowBatch, table: TableSchema, schema: pa.Schema) -> pa.Recor
             column = _times(numbers(batch, twins[field.name]))
         else:
             column = _column(batch, properties, field.name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        columns.append(_of_type(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -71,10 +78,26 @@ def rows_to_arrow(
             column = _times(pa.array(columns[twins[field.name]], pa.int64())).cast(field.type)
         elif pa.types.is_map(field.type):
             column = text_maps(columns[field.name]).cast(field.type)
+        elif isinstance(columns[field.name], pa.Array):
+            column = _of_type(columns[field.name], field.type)
         else:
             column = pa.array(columns[field.name], field.type)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def repeated(text: str, count: int) -> pa.Array:
+    """One text so many times."""
+    return _looked_up(pa.repeat(pa.scalar(0, pa.int32()), count), [text])
+
+
+def _looked_up(places: pa.Array, texts: Sequence[str]) -> pa.Array:
+    """Texts that repeat, by their places in a list."""
+    return pa.DictionaryArray.from_arrays(places, pa.array(texts, pa.string()))
+
+
+def _of_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
 
 
 def text_maps(maps: Iterable[Mapping[str, str]]) -> pa.Array:
@@ -90,11 +113,11 @@ def _column(batch: RowBatch, properties: _Properties, name: str) -> pa.Array:
     match name:
         case "store" | "segment":
             text = batch.store if name == "store" else batch.segment
-            return pa.repeat(pa.scalar(text, pa.string()), batch.row_count)
+            return repeated(text, batch.row_count)
         case "topic":
-            return pa.array(batch.topic_names, pa.string()).take(topic_codes(batch))
+            return _looked_up(topic_codes(batch), batch.topic_names)
         case "born_host" | "store_host":
-            return _hosts(batch, name)
+            return _looked_up(*host_dictionary(batch, name))
         case "properties_size" if not batch.odd_hosts:
             fixed = pa.array(batch.fixed_sizes, pa.int32()).take(topic_codes(batch))
             contents = pc.subtract(numbers(batch, "size"), numbers(batch, "body_size"))
@@ -186,11 +209,6 @@ def _cut(data: bytes | Bytes, begins: NDArray[Any], ends: NDArray[Any]) -> pa.Ar
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     whole = pa.BinaryArray.from_buffers(pa.binary(), 2 * count, buffers)
     return whole.take(pa.array(np.arange(0, 2 * count, 2)))
-
-
-def _hosts(batch: RowBatch, name: str) -> pa.Array:
-    places, texts = host_dictionary(batch, name)
-    return pa.array(texts, pa.string()).take(places)
 
 
 class _Properties:

@@ -120,6 +120,8 @@ class Engine(Protocol):
 
 def bucket(column: str, width: int) -> str:
     """SQL: the lower bound of the bucket a number lies in; rightly so below zero too."""
+    if width & (width - 1) == 0:  # bits cost less than two remainders
+        return f"({column} - ({column} & {width - 1}))"
     return f"({column} - ((({column} % {width}) + {width}) % {width}))"
 
 

@@ -6,7 +6,8 @@ of c[i]·31^-i give the hash of any stretch as a difference of two of them, time
 Characters beyond ASCII are no bytes: such keys are hashed one by one.
 
 A key is one number: the record's place in its range of the log, then the hash, which is not
-negative. Numbers of a range are compared with those of its index entries as sorted sets.
+negative. The keys come in the order in which a broker writes their entries: record by record, the
+unique key first. So keys and entries of a range that is in order are the same numbers.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ Keys = NDArray[np.int64]
 
 
 def keys_of(batch: RowBatch, texts: pa.RecordBatch, begin: int) -> Keys:
-    """Keys of a batch's records, in no order; `texts` has `COLUMNS`, `begin` is place 0."""
+    """Keys of a batch's records in a broker's order; `texts` has `COLUMNS`, `begin` is place 0."""
     flags = batch.numbers("sys_flag") & SysFlag.TRANSACTION_MASK
     is_indexed = flags != SysFlag.TRANSACTION_ROLLBACK
     places = batch.numbers("phy_offset") - begin
-    found = []
+    columns = []
     for name in COLUMNS:
         data, bounds = bytes_of(texts.column(name))
         rows, begins, ends = np.arange(batch.row_count), bounds[:-1], bounds[1:]
@@ -53,8 +54,22 @@ def keys_of(batch: RowBatch, texts: pa.RecordBatch, begin: int) -> Keys:
         is_key = (begins < ends) & is_indexed[rows]
         rows, begins, ends = rows[is_key], begins[is_key], ends[is_key]
         hashes = _hashes(batch, rows, data, begins, ends)
-        found.append(places[rows] << HASH_BITS | hashes)
-    return np.concatenate(found)
+        columns.append((rows, places[rows] << HASH_BITS | hashes))
+    return _by_row(columns[0], columns[1], batch.row_count)
+
+
+def _by_row(
+    unique: tuple[NDArray[np.int64], Keys], others: tuple[NDArray[np.int64], Keys], count: int
+) -> Keys:
+    """Keys of so many rows, row by row: its unique key, if it has one, then its others."""
+    (unique_rows, unique_keys), (other_rows, other_keys) = unique, others
+    others_before = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(other_rows, minlength=count), out=others_before[1:])
+    found = np.empty(len(unique_keys) + len(other_keys), np.int64)
+    is_unique = np.zeros(len(found), np.bool_)
+    is_unique[np.arange(len(unique_rows)) + others_before[unique_rows]] = True
+    found[is_unique], found[~is_unique] = unique_keys, other_keys
+    return found
 
 
 def scan_keys(split: LogSplit) -> Keys:

@@ -1,10 +1,11 @@
 """Plain records of a window of the log, judged all at once.
 
 Theory of operation. A record states its size, so a loop that reads nothing else finds where each
-one begins. Everything that makes a record sound is then judged by NumPy over all of them: magic,
-PHYSICALOFFSET, body, topic and properties that fill the size exactly, and in a DLEDGER log the
-entry's header. The first record that fails ends the run: `LogWalk` judges it, and by the same
-rules. Hosts are IPv4 in a plain record, and all of its bytes lie in the window.
+one begins: `record_begins`, which may be compiled. Everything that makes a record sound is then
+judged by NumPy over all of them: magic, PHYSICALOFFSET, body, topic and properties that fill the
+size exactly, and in a DLEDGER log the entry's header. The first record that fails ends the run:
+`LogWalk` judges it, and by the same rules. Hosts are IPv4 in a plain record, and all of its bytes
+lie in the window.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 from librt.strings import read_i32_be
 from numpy.typing import NDArray
 
-from trioha.wire.record import FIXED_SIZE, MAGIC, SCAN_SIZE
+from trioha.wire.record import MAGIC, SCAN_SIZE
+from trioha.wire.record_chain import record_begins
 
 _FLAGS_AT = 36
 _V6 = 0x30
@@ -87,29 +89,21 @@ class PlainReader:
         `window_at` is the offset in the log of the window's first byte. None when there is none.
         """
         begins = self._begins(window, begin, stop)
-        if not begins:
+        if not len(begins):
             return None
-        found = self._judged(window, window_at, np.array(begins, np.int64))
+        found = self._judged(window, window_at, begins)
         # Where plain records are few, looking far ahead at each of them would cost a square.
         is_whole = len(found) == len(begins)
         self._run = min(_RUN_MAX, 4 * self._run) if is_whole else max(_RUN_MIN, 2 * len(found))
         return found if len(found) else None
 
-    def _begins(self, window: bytes, begin: int, stop: int) -> list[int]:
+    def _begins(self, window: bytes, begin: int, stop: int) -> NDArray[np.int64]:
         """Where records begin, if every size is right."""
         lead = self._lead
         stop = min(stop, len(window) - lead - SCAN_SIZE + 1)
         if begin >= stop or read_i32_be(window, begin + lead + _FLAGS_AT) & _V6:
-            return []
-        begins: list[int] = []
-        append = begins.append
-        # All that is done once for every record, so in as few steps as Python has.
-        for _ in range(self._run):
-            if begin >= stop or (size := read_i32_be(window, begin + lead)) < FIXED_SIZE:
-                break
-            append(begin)
-            begin += size + lead
-        return begins
+            return np.empty(0, np.int64)
+        return np.frombuffer(record_begins(window, begin, stop, self._run, lead), "<i8")
 
     def _judged(self, window: bytes, window_at: int, begins: NDArray[np.int64]) -> PlainRecords:
         lead, data = self._lead, np.frombuffer(window, np.uint8)

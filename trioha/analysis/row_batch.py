@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import count
 from typing import Any
-from zlib import crc32
 
 import attrs
 import numpy as np
@@ -24,6 +23,11 @@ from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import unpack_host
 from trioha.wire.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from trioha.wire.record import FIXED_SIZE, SCAN_SIZE
+
+try:
+    from isal.isal_zlib import crc32  # a third of the time
+except ImportError:
+    from zlib import crc32
 
 _ENTRY_NUMBERS = {"entry_index": (-40, 8), "term": (-32, 8)}
 _NUMBERS = {

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trioha.analysis import schema as tables
-from trioha.analysis.arrow_batches import rows_to_arrow, schema_of, to_arrow
+from trioha.analysis.arrow_batches import repeated, rows_to_arrow, schema_of, to_arrow
 from trioha.analysis.consume_queues import scan_queue
 from trioha.analysis.index_keys import Keys, keys_of, save_keys
 from trioha.analysis.scan import Detail, ScanFilter, scan_split
@@ -30,7 +30,9 @@ from trioha.analysis.store_files import LogSplit, QueueFiles
 RECORDS, CORRUPT, QUEUES, KEYS = "records", "corrupt", "queues", "keys"
 _GROUP_ROWS = 65_536
 """Rows of a row group, and so what a task holds of them: some 20 MiB."""
-_REPEATING = ["store", "segment", "topic", "queue_id", "born_host", "store_host", "tags", "keys"]
+_DICTIONARIES = ("store", "segment", "topic", "born_host", "store_host")
+"""Columns that are made as dictionaries."""
+_REPEATING = (*_DICTIONARIES, "queue_id", "tags")
 """Columns that a dictionary makes smaller."""
 
 
@@ -126,8 +128,8 @@ def queue_batches(
     for batch in scan_queue(queue):
         count = len(batch.size)
         columns: dict[str, Any] = {
-            "store": pa.repeat(queue.store, count),
-            "topic": pa.repeat(queue.topic, count),
+            "store": repeated(queue.store, count),
+            "topic": repeated(queue.topic, count),
             "queue_id": pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count),
             "queue_offset": batch.queue_offset,
             "phy_offset": batch.phy_offset,
@@ -141,7 +143,7 @@ class _File:
     """One Parquet file, there under its name once the block is left in order."""
 
     def __init__(self, path: Path, table: TableSchema, names: Sequence[str]) -> None:
-        self.schema = schema_of(table, names)
+        self.schema = schema_of(table, names, _DICTIONARIES)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -165,7 +167,8 @@ class _File:
                 use_dictionary=self._repeating,
                 write_statistics=False,
             )
-        self._writer.write_table(pa.Table.from_batches(self._waiting))
+        # A dictionary that grew from one batch to the next would be written out, text by text.
+        self._writer.write_table(pa.Table.from_batches(self._waiting).unify_dictionaries())
         self._waiting, self._rows = [], 0
 
     def __enter__(self) -> _File:

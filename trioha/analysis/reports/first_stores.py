@@ -80,15 +80,8 @@ def latencies(engine: Engine, width_ms: int) -> str:
     again = ""
     if needs_properties(engine):
         again = _again(engine, width_ms)
-        rows = engine.query(f"{again} LIMIT {_INLINE_MAX + 1}")
-        if len(rows) <= _INLINE_MAX:
-            # As values in the query: the statistics are small, and are asked several times.
-            values = ", ".join(
-                f"({literal(row['store'])}, {literal(row['born_host'])}, {row['begin_ms']}, "
-                f"{row['latency_bin']}, {row['messages']})"
-                for row in rows
-            )
-            again = f"SELECT * FROM (VALUES {values}) AS v" if values else ""
+        if engine.name == "spark":
+            again = _as_values(engine, again)
     return (
         "SELECT store, born_host, begin_ms, latency_bin, SUM(messages) AS messages FROM ("
         f"SELECT store, born_host, {bucket('hour_ms', width_ms)} AS begin_ms, latency_bin, "
@@ -96,6 +89,22 @@ def latencies(engine: Engine, width_ms: int) -> str:
         f"{' UNION ALL ' + again if again else ''}) AS t "
         "GROUP BY store, born_host, begin_ms, latency_bin HAVING SUM(messages) > 0"
     )
+
+
+def _as_values(engine: Engine, select: str) -> str:
+    """A SELECT of values instead, empty if it has none, unless these are too many.
+
+    So Spark reads the log once, and the rest is asked of DuckDB. DuckDB alone does that anyway.
+    """
+    rows = engine.query(f"{select} LIMIT {_INLINE_MAX + 1}")
+    if len(rows) > _INLINE_MAX:
+        return select
+    values = ", ".join(
+        f"({literal(row['store'])}, {literal(row['born_host'])}, {row['begin_ms']}, "
+        f"{row['latency_bin']}, {row['messages']})"
+        for row in rows
+    )
+    return f"SELECT * FROM (VALUES {values}) AS v" if values else ""
 
 
 def _again(engine: Engine, width_ms: int) -> str:

@@ -17,16 +17,12 @@ HOT_MESSAGES_MIN = 100
 
 def hot_table(engine: Engine, column: str, top: int) -> Table:
     """`column` is ``keys``, each of which counts for itself, or ``tags``."""
-    if column == "keys":
-        source, value = f"commitlog_full{each_word(engine, 'keys')}", "word.value"
-    else:
-        source, value = "commitlog_full", "tags"
     # Unique keys are as many as messages, so what stands on one message is summed up before the
     # ranking; and every part is read once, since Spark would scan again for a second reading.
     value_if_repeated = "CASE WHEN messages > 1 THEN value END"
     rows = engine.query(
-        f"WITH words AS (SELECT store, topic, {value} AS value, COUNT(*) AS messages FROM {source} "
-        f"WHERE {column} IS NOT NULL AND {value} <> '' GROUP BY store, topic, {value}), "
+        "WITH words AS (SELECT store, topic, value, COUNT(*) AS messages FROM "
+        f"({_words(engine, column)}) AS w WHERE value <> '' GROUP BY store, topic, value), "
         f"repeated AS (SELECT store, topic, {value_if_repeated} AS value, "
         "SUM(messages) AS messages, COUNT(*) AS kinds FROM words "
         f"GROUP BY store, topic, {value_if_repeated}), "
@@ -48,6 +44,21 @@ def hot_table(engine: Engine, column: str, top: int) -> Table:
         f"store topic {name} messages:integer share:share kinds:integer",
         rows,
     )
+
+
+def _words(engine: Engine, column: str) -> str:
+    """SELECT of store, topic and value, a row for each word of each message."""
+    whole = f"SELECT store, topic, {column} AS value FROM commitlog_full"
+    if column != "keys":
+        return whole
+    words = (
+        f"SELECT store, topic, word.value AS value FROM commitlog_full{each_word(engine, column)}"
+    )
+    if engine.name == "spark":
+        return words
+    # A text that is one word, as most are, need not be cut: that takes longer than to count it.
+    has_several = f"CONTAINS({column}, ' ')"
+    return f"{whole} WHERE NOT {has_several} UNION ALL {words} WHERE {has_several}"
 
 
 def hot_findings(tables: Iterable[Table]) -> Iterator[Finding]:

@@ -3,9 +3,10 @@
 Theory of operation (IndexFile.java). A file is a header, hash slots, then entries in the order of
 the log: key hash, phy_offset, seconds, previous entry of the slot. Slots and entries are as many as
 the broker was told, which no header says: the layout is found by what it must hold. Entries of a
-range of the log are found by bisection and compared with the keys of its records as sets of
-(phy_offset, hash). The local engine finds the keys while it decodes the log. Else the log is read
-here, and beyond `BYTES_MAX` only evenly spread ranges of it; the report says how many.
+range of the log are found by bisection and compared with the keys of its records: in the same
+order, else as sets of (phy_offset, hash). The local engine finds the keys while it decodes the log.
+Else the log is read here, and beyond `BYTES_MAX` only evenly spread ranges of it; the report says
+how many.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class IndexCheck:
     splits: int = 0
     splits_checked: int = 0
     keys_checked: int = 0
+    """A key that its record has twice counts twice, as it has two entries."""
     missing: int = 0
     dangling: int = 0
     not_yet: int = 0
@@ -229,12 +231,13 @@ def _check_split(
     check: IndexCheck,
     is_explained: Callable[[int], bool],
 ) -> None:
-    """Compare the keys of one range with its entries, as sets."""
+    """Compare the keys of one range with its entries: number by number, else as sets."""
     begin = split.first_offset
     places = keys >> HASH_BITS
     check.not_yet += int(np.count_nonzero(places > check.end - begin))
     is_covered = (places >= check.begin - begin) & (places <= check.end - begin)
-    expected = _distinct(keys[is_covered])
+    expected = keys[is_covered]
+    check.keys_checked += len(expected)
     entries = np.concatenate(
         [file.between(begin, begin + split.end - split.begin) for file in files]
     )
@@ -242,10 +245,10 @@ def _check_split(
     # What stands out of order belongs to no range: its place cannot be packed.
     is_in = (offsets >= 0) & (offsets < split.end - split.begin)
     hashes = entries["key_hash"].astype(np.int64)
-    found = _distinct(offsets[is_in] << HASH_BITS | hashes[is_in] & HASH_MASK)
-    check.keys_checked += len(expected)
+    found = offsets[is_in] << HASH_BITS | hashes[is_in] & HASH_MASK
     if is_in.all() and np.array_equal(expected, found):
         return
+    expected, found = _distinct(expected), _distinct(found)
     missing = _unpacked(np.setdiff1d(expected, found, assume_unique=True), begin)
     dangling = _unpacked(np.setdiff1d(found, expected, assume_unique=True), begin)
     odd = zip((offsets[~is_in] + begin).tolist(), hashes[~is_in].tolist(), strict=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.stores.analysed import MemorySource, bin_of
 from support.stores.logs import LogMessage, make_log
 
-from trioha.analysis.arrow_batches import schema_of, to_arrow
+from trioha.analysis.arrow_batches import schema_of, to_arrow, with_held_times
 from trioha.analysis.database import Database
 from trioha.analysis.index_keys import COLUMNS, HASH_BITS, HASH_MASK, keys_of
 from trioha.analysis.row_batch import RowBatch
@@ -69,7 +69,7 @@ def batches_of(some: list[LogMessage]) -> list[RowBatch]:
 
 def counted(database: Database, batches: list[RowBatch], name: str) -> list[dict[str, Any]]:
     schema = schema_of(COMMITLOG, COUNTED)
-    rows = [to_arrow(batch, COMMITLOG, schema) for batch in batches]
+    rows = [with_held_times(to_arrow(batch, COMMITLOG, schema)) for batch in batches]
     database.hold("records", pa.Table.from_batches(rows, schema))
     return database.query(STATS[name].count_sql("records"))
 

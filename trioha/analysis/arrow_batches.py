@@ -24,7 +24,8 @@ from trioha.wire.names import TRANS_OP_HALF_TOPIC
 MS_FIRST = -62_135_596_800_000
 MS_END = 253_402_300_800_000
 """Years 1 to 9999: what TIMESTAMP columns hold. A stored time beyond them is damage, and NULL."""
-
+TIME_MAX = 1 << 61
+"""Where a damaged record's times are held for queries, lest the difference of two overflow."""
 
 Bytes = NDArray[np.uint8]
 _NAME_END, _PAIR_END = 1, 2
@@ -65,6 +66,20 @@ def to_arrow(batch: RowBatch, table: TableSchema, schema: pa.Schema) -> pa.Recor
             column = _column(batch, properties, field.name)
         columns.append(_of_type(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def with_held_times(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same records; a time beyond `TIME_MAX`, or below its negative, is held there."""
+    for name in ("born_ms", "store_ms"):
+        place = rows.schema.get_field_index(name)
+        if place < 0 or not rows.num_rows:
+            continue
+        times = rows.column(place)
+        bounds = pc.min_max(times).as_py()
+        if not -TIME_MAX <= bounds["min"] <= bounds["max"] <= TIME_MAX:
+            held = pa.array(np.clip(times.to_numpy(), -TIME_MAX, TIME_MAX))
+            rows = rows.set_column(place, rows.schema.field(place), held)
+    return rows
 
 
 def rows_to_arrow(

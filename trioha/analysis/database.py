@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from trioha.analysis.engine import ROWS_MAX
 from trioha.analysis.schema import AnalysisError, ColumnType, TableSchema
-from trioha.analysis.stats import TIME_MAX, clamped
 
 MEMORY_BYTES = 512 << 20
 _SETTINGS = {
@@ -27,6 +26,7 @@ _SETTINGS = {
     "memory_limit": f"'{MEMORY_BYTES}B'",
     "preserve_insertion_order": "false",
     "enable_progress_bar": "false",
+    "enable_external_file_cache": "false",  # the system has its own
 }
 
 
@@ -114,10 +114,9 @@ def _text(value: str) -> str:
 
 
 def _column(schema: TableSchema, name: str) -> str:
-    """Numbers are 64 bits wide, and no sum, difference or product of two overflows."""
+    """Numbers are 64 bits wide. Times are held: no sum or difference of two overflows."""
     kind = schema.type_of(name)
-    wide = f"CAST({name} AS {_TYPES.get(kind, kind.value)})"
-    return clamped(wide, TIME_MAX) if name in ("store_ms", "born_ms") else wide
+    return f"CAST({name} AS {_TYPES.get(kind, kind.value)})"
 
 
 _TYPES = {

@@ -20,7 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trioha.analysis import schema as tables
-from trioha.analysis.arrow_batches import repeated, rows_to_arrow, schema_of, to_arrow
+from trioha.analysis.arrow_batches import (
+    repeated,
+    rows_to_arrow,
+    schema_of,
+    to_arrow,
+    with_held_times,
+)
 from trioha.analysis.consume_queues import scan_queue
 from trioha.analysis.index_keys import Keys, keys_of, save_keys
 from trioha.analysis.scan import Detail, ScanFilter, scan_split
@@ -69,7 +75,7 @@ class LogTask:
                 checks_bodies=self.finds_damage,
             ):
                 if batch.row_count:
-                    decoded = to_arrow(batch, tables.DECODED, records.schema)
+                    decoded = with_held_times(to_arrow(batch, tables.DECODED, records.schema))
                     records.write(decoded)
                     if self.finds_keys:
                         keys.append(keys_of(batch, decoded, self.split.first_offset))

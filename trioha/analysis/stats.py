@@ -19,9 +19,6 @@ from trioha.wire.codes import SysFlag
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
-TIME_MAX = 1 << 61
-"""A damaged record's times beyond it are taken for it, lest their difference overflow."""
-
 _SUM_MAX = (1 << 63) - 1
 
 Merge = Literal["SUM", "MIN", "MAX"]
@@ -31,9 +28,6 @@ _TEXTS = frozenset({"store", "topic", "born_host"})
 def clamped(sql: str, most: int) -> str:
     """SQL: a number that is at most `most`, and at least its negative."""
     return f"GREATEST(LEAST({sql}, {most}), -{most})"
-
-
-_TIMES = ", ".join(f"{clamped(name, TIME_MAX)} AS {name}" for name in ("store_ms", "born_ms"))
 
 
 @attrs.frozen
@@ -61,7 +55,10 @@ class StatsTable:
         )
 
     def count_sql(self, source: str) -> str:
-        """SELECT that counts records of `source`, which has the columns of `commitlog`."""
+        """SELECT that counts records of `source`, which has the columns of `commitlog`.
+
+        Times are held (`arrow_batches.with_held_times`).
+        """
         keys = [f"{sql} AS {name}" for name, sql in self.keys.items()]
         measures = [
             f"CAST({clamped(f'{merge}({sql})', _SUM_MAX)} AS BIGINT) AS {name}"
@@ -69,8 +66,7 @@ class StatsTable:
         ]
         places = ", ".join(str(place + 1) for place in range(len(keys)))
         # Once, for a bin names its value many times.
-        times = f"(SELECT * REPLACE ({_TIMES}) FROM {source}) AS t"
-        rows = f"(SELECT *, store_ms - born_ms AS latency FROM {times})"
+        rows = f"(SELECT *, store_ms - born_ms AS latency FROM {source})"
         counted = f"SELECT {', '.join((*keys, *measures))} FROM {rows} AS r GROUP BY {places}"
         if not self.last:
             return counted

@@ -315,10 +315,10 @@ def wrong_tags(engine: Engine, ends: Mapping[str, Ends]) -> list[dict[str, Any]]
     low = _by_store({store: end.log_begin for store, end in ends.items()}, 0)
     high = _by_store({store: end.newest_entry for store, end in ends.items()}, -1)
     of_log = engine.query(
-        "SELECT store, topic, queue_id, COALESCE(tags, '') AS tags, COUNT(*) AS messages "
+        "SELECT store, topic, queue_id, tags, COUNT(*) AS messages "
         f"FROM commitlog_full WHERE {QUEUED} AND topic <> {literal(SCHEDULE_TOPIC)} "
         f"AND phy_offset <= {high} "
-        f"GROUP BY store, topic, queue_id, COALESCE(tags, '') LIMIT {_TAGS_MAX + 1}",
+        f"GROUP BY store, topic, queue_id, tags LIMIT {_TAGS_MAX + 1}",
     )
     of_queues = engine.query(
         "SELECT store, topic, queue_id, tags_code, COUNT(*) AS messages FROM consumequeue "
@@ -332,7 +332,7 @@ def wrong_tags(engine: Engine, ends: Mapping[str, Ends]) -> list[dict[str, Any]]
     codes: dict[Queue, dict[int, int]] = {}
     for row in of_log:
         queue = codes.setdefault((row["store"], row["topic"], row["queue_id"]), {})
-        code = string_hash(row["tags"])
+        code = string_hash(row["tags"] or "")
         queue[code] = queue.get(code, 0) + row["messages"]
     entries: dict[Queue, dict[int, int]] = {}
     for row in of_queues:

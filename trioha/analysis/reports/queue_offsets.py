@@ -20,7 +20,7 @@ STEPS_MAX = 200
 """Steps listed; all are counted."""
 _STEPS_READ_MAX = 20_000
 """Steps that are held against damage: a missing segment makes one for every queue."""
-QUEUED = f"(sys_flag & {SysFlag.TRANSACTION_MASK}) IN (0, {SysFlag.TRANSACTION_COMMIT})"
+QUEUED = f"(sys_flag & {int(SysFlag.TRANSACTION_PREPARED)}) = 0"
 """SQL: whether a record has a place in its queue."""
 NUMBERED = f"topic NOT IN {literals(sorted(RAFT_TOPICS))}"
 """SQL: whether a record's queue offset says where its entry is. Members of a DLEDGER group list its

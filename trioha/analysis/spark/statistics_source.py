@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from trioha.analysis.arrow_batches import schema_of, to_arrow
+from trioha.analysis.arrow_batches import schema_of, to_arrow, with_held_times
 from trioha.analysis.database import Database
 from trioha.analysis.scan import plan_splits, scan_split
 from trioha.analysis.schema import COMMITLOG
@@ -104,7 +104,7 @@ class _Reader(DataSourceReader):
             return
         schema = schema_of(COMMITLOG, COUNTED)
         batches = [
-            to_arrow(batch, COMMITLOG, schema)
+            with_held_times(to_arrow(batch, COMMITLOG, schema))
             for batch in scan_split(split, filters=self._options.filters)
             if batch.row_count
         ]

@@ -252,26 +252,27 @@ class _Properties:
 
     @cached_property
     def _names(self) -> NDArray[np.uint64]:
-        """Of each pair the first four bytes of its name and how long the name is, as one number."""
+        """Of each pair the first four bytes of its name and the last four, as one number."""
         data, _, begins, separators, _ = self._pairs
         last = len(data) - _WORD
         if last < 0:
             return np.empty(0, np.uint64)
         words = np.ndarray((last + 1,), ">u4", data, strides=(1,))
         # A name of four has more than its own bytes behind its begin: a separator and a value.
-        firsts = words[np.minimum(begins, last)].astype(np.uint64)
-        names: NDArray[np.uint64] = firsts << np.uint64(16) | (separators - begins).astype(
-            np.uint64
-        )
+        # Of a shorter name this says something else, but the length tells.
+        names: NDArray[np.uint64] = words[np.minimum(begins, last)].astype(np.uint64)
+        names <<= np.uint64(8 * _WORD)
+        names |= words[np.maximum(separators - _WORD, 0)]
         return names
 
     def column(self, name: str) -> pa.Array:
         """Values of one property, whose name has four letters or more; NULL where there is none."""
         data, rows, begins, separators, ends = self._pairs
         wanted = name.encode()
-        key = int.from_bytes(wanted[:_WORD], "big") << 16 | len(wanted)
+        key = int.from_bytes(wanted[:_WORD] + wanted[-_WORD:], "big")
         found = np.flatnonzero(self._names == key)
-        for place in range(_WORD, len(wanted)):
+        found = found[separators[found] - begins[found] == len(wanted)]
+        for place in range(_WORD, len(wanted) - _WORD):
             found = found[data[begins[found] + place] == wanted[place]]
         if not len(found):
             return pa.nulls(self._batch.row_count, pa.string())

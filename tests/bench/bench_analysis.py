@@ -42,6 +42,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 SAMPLE_INTERVAL_S = 0.2
 WARM_BYTES = 64 * MIB
+FEW_COLUMNS = "topic,size"
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -64,6 +65,8 @@ class Row:
     at_once: Cost
     """As many bare loops as there are cores, each over its share of the log."""
     scan: Cost
+    few: Cost
+    """The header scan of two columns, one task a core."""
     full: dict[str, Cost]
     """The whole of `trioha analyze`, by engine."""
     before: dict[str, Cost]
@@ -159,6 +162,7 @@ def _rows(
             peaks = Peaks()
             arguments = [__file__, "--scan", str(store), str(count)]
             scan = json.loads(_watched(arguments, peaks, taskset))
+            few = Cost(scan["few_seconds"], scan["few_cpu"])
             full: dict[str, Cost] = {}
             before: dict[str, Cost] = {}
             reports: dict[str, float] = {}
@@ -182,6 +186,7 @@ def _rows(
                     bare,
                     at_once,
                     _cost(scan),
+                    few,
                     full,
                     before,
                     reports,
@@ -281,13 +286,27 @@ def _scan(store: Path, cores: int) -> dict[str, Any]:
         ) as (session, _):
             register(session)
             read = session.read.format("rocketmq_commitlog")
-            warm = read.load(str(store)).where(f"phy_offset < {WARM_BYTES}")
-            warm.write.format("noop").mode("overwrite").save()
-            cpu, began = _cpu_s(os.getpid()), time.perf_counter()
-            read.load(str(store)).write.format("noop").mode("overwrite").save()
-            seconds, cpu = time.perf_counter() - began, _cpu_s(os.getpid()) - cpu
+            whole = read.load(str(store))
+            _into_jvm(whole.where(f"phy_offset < {WARM_BYTES}"))
+            every = _into_jvm(whole)
+            # As a question that two columns answer would be asked.
+            tasks = {"splitBytes": "16g", "minPartitions": str(cores)}
+            few = _into_jvm(read.options(columns=FEW_COLUMNS, **tasks).load(str(store)))
             rows = read.option("columns", "size").load(str(store)).count()
-    return {"seconds": seconds, "cpu": cpu, "rows": rows}
+    return {
+        "seconds": every.wall_s,
+        "cpu": every.cpu_s,
+        "few_seconds": few.wall_s,
+        "few_cpu": few.cpu_s,
+        "rows": rows,
+    }
+
+
+def _into_jvm(rows: Any) -> Cost:
+    """Let Spark read all rows of a DataFrame and drop them."""
+    cpu, began = _cpu_s(os.getpid()), time.perf_counter()
+    rows.write.format("noop").mode("overwrite").save()
+    return Cost(time.perf_counter() - began, _cpu_s(os.getpid()) - cpu)
 
 
 def _cpu_s(root: int) -> float:
@@ -410,11 +429,14 @@ def _section(rows: Sequence[Row]) -> str:
         " two passes. At once: bare, in as many processes as there are cores. Header scan: the same"
         " columns of every record into the JVM, Spark's start not counted. Of bare: rows per second"
         " of processor time, as a share of the one process's, then of those at once; in brackets"
-        " rows per second of wall time and core.",
+        f" rows per second of wall time and core. Few columns: `{FEW_COLUMNS}` alone, one task a"
+        " core (`splitBytes`, `minPartitions`), after the other scan in the same session, and what"
+        " share of the headers' rows per second of processor time that is.",
         "",
         "| log | messages | cores | headers (cpu) | GB/s, M msg/s of cpu | bare (cpu) | GB/s, M"
-        " msg/s of cpu | at once (cpu) | header scan on Spark (cpu) | of bare, of those at once |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        " msg/s of cpu | at once (cpu) | header scan on Spark (cpu) | of bare, of those at once"
+        " | few columns on Spark (cpu) | GB/s, M msg/s of cpu | of headers |",
+        "|---" * 13 + "|",
     ]
     for row in rows:
         alone, at_once, scan = row.bare, row.at_once, row.scan
@@ -426,7 +448,9 @@ def _section(rows: Sequence[Row]) -> str:
             f"| {_words(row.log_bytes)} | {row.messages:,} | {row.cores}"
             f" | {_said(row.headers)} | {_rates(row, row.headers)}"
             f" | {_said(row.bare)} | {_rates(row, row.bare)}"
-            f" | {_said(row.at_once)} | {_said(row.scan)} | {shares} |"
+            f" | {_said(row.at_once)} | {_said(row.scan)} | {shares}"
+            f" | {_said(row.few)} | {_rates(row, row.few)}"
+            f" | {row.headers.cpu_s / row.few.cpu_s:.2f} |"
         )
     lines += [
         "",

@@ -19,7 +19,7 @@ from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
-from trioha.wire.remoting_command import ExtValue, RemotingCommand
+from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode
 
 PUT: dict[str, ExtValue] = {"namespace": "ns", "key": "k", "value": "v"}
 
@@ -212,6 +212,39 @@ async def test_shutdown_closes_connections_and_blames_no_broker(tmp_path: Path) 
             while not broker.closed:
                 await trio.lowlevel.checkpoint()
         assert node.events.names() == ["node_ready", "broker_registered", "node_stopping"]
+
+
+async def test_who_still_sends_to_a_name_server_that_stops_reads_an_answer_and_an_end(
+    tmp_path: Path,
+) -> None:
+    """To close over bytes that nobody has read would reset the connection."""
+    with trio.fail_after(10):
+        async with open_node(tmp_path) as node:
+            stream = await trio.open_tcp_stream(*parse_address(node.address))
+            async with stream:
+                ask = encode(route_request("T"))
+                await stream.send_all(ask)
+                assert await stream.receive_some()
+                node.shutdown.set()
+                await node.wait_event("node_stopping")
+                for _ in range(100):
+                    await stream.send_all(ask)
+                    await trio.lowlevel.checkpoint()
+                while await stream.receive_some():
+                    pass
+                await stream.send_all(ask)  # it still may
+
+
+async def test_a_name_server_that_stops_accepts_no_connection(tmp_path: Path) -> None:
+    with trio.fail_after(10):
+        async with open_node(tmp_path) as node, node.connect():
+            node.shutdown.set()
+            await node.wait_event("node_stopping")
+            late = await trio.open_tcp_stream(*parse_address(node.address))
+            async with late:
+                with pytest.raises(trio.BrokenResourceError):
+                    await late.send_all(encode(route_request("T")))
+                    await late.receive_some()
 
 
 async def test_nonsense_on_one_connection_disturbs_no_other(tmp_path: Path) -> None:

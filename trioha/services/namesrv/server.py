@@ -132,16 +132,19 @@ async def serve_namesrv(
             if access.has_files:
                 nursery.start_soon(access.run, name="namesrv.acl_files")
             nursery.start_soon(tls.run, name="namesrv.tls_files")
-            nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")
-            own_ip = own_address(listener.host)
-            address = NamesrvAddresses(format_address(own_ip, listener.port))
-            if admin is not None:
-                nursery.start_soon(serve_http, admin, pages, name="namesrv.admin_http")
-                address = attrs.evolve(address, admin_http=format_address(own_ip, admin.port))
-            events.event("node_ready", **attrs.asdict(address))
-            task_status.started(address)
-            await shutdown.wait()
-            events.event("node_stopping", reason="asked to")
+            async with trio.open_nursery() as accepting:
+                accepting.start_soon(server.accept, listener, nursery, name="namesrv.accept")
+                own_ip = own_address(listener.host)
+                address = NamesrvAddresses(format_address(own_ip, listener.port))
+                if admin is not None:
+                    nursery.start_soon(serve_http, admin, pages, name="namesrv.admin_http")
+                    address = attrs.evolve(address, admin_http=format_address(own_ip, admin.port))
+                events.event("node_ready", **attrs.asdict(address))
+                task_status.started(address)
+                await shutdown.wait()
+                events.event("node_stopping", reason="asked to")
+                accepting.cancel_scope.cancel()
+            await server.part()
             nursery.cancel_scope.cancel()
     finally:
         listener.close()

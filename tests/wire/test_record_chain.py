@@ -1,4 +1,4 @@
-"""Where records begin that follow one another."""
+"""`record_begins` finds what sizes lead to, and stops where no record can be."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MS_FIRST = -62_135_596_800_000
 MS_END = 253_402_300_800_000
 """Years 1 to 9999: what TIMESTAMP columns hold. A stored time beyond them is damage, and NULL."""
 TIME_MAX = 1 << 61
-"""Where a damaged record's times are held for queries, lest the difference of two overflow."""
+"""A damaged record's time beyond this counts as this, lest the difference of two times overflow."""
 
 Bytes = NDArray[np.uint8]
 _NAME_END, _PAIR_END = 1, 2
@@ -252,14 +252,14 @@ class _Properties:
 
     @cached_property
     def _names(self) -> NDArray[np.uint64]:
-        """Of each pair the first four bytes of its name and the last four, as one number."""
+        """One number for each pair: the first four bytes of its name, then the last four."""
         data, _, begins, separators, _ = self._pairs
         last = len(data) - _WORD
         if last < 0:
             return np.empty(0, np.uint64)
         words = np.ndarray((last + 1,), ">u4", data, strides=(1,))
         # A name of four has more than its own bytes behind its begin: a separator and a value.
-        # Of a shorter name this says something else, but the length tells.
+        # A name of less than four bytes gets foreign bytes too; `column` looks at lengths.
         names: NDArray[np.uint64] = words[np.minimum(begins, last)].astype(np.uint64)
         names <<= np.uint64(8 * _WORD)
         names |= words[np.maximum(separators - _WORD, 0)]

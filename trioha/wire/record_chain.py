@@ -1,4 +1,4 @@
-"""Where records that follow one another begin, by their sizes alone.
+"""Finds where records begin that follow one another, by their sizes alone.
 
 Each record states its size, so nothing else has to be read on the way from one to the next. Whether
 these are records at all is for the caller to judge: bytes that are none end the chain anywhere.

@@ -38,7 +38,7 @@ _GROUP_ROWS = 65_536
 """Rows of a row group, and so what a task holds of them: some 20 MiB."""
 _DICTIONARIES = ("store", "segment", "topic", "born_host", "store_host")
 """Columns that are made as dictionaries."""
-_REPEATING = (*_DICTIONARIES, "queue_id", "tags")
+_REPEATING = (*_DICTIONARIES, "queue_id", "tags", "keys")
 """Columns that a dictionary makes smaller."""
 
 

@@ -317,6 +317,22 @@ MUTATIONS = (
     ),
     # dledger
     Mutation(
+        "one-word-empties-a-log",
+        "trioha/dledger/entry_handler.py",
+        "        if begin > state.leader_committed_offset:\n",
+        "        if False:\n",
+        ("tests/dledger/test_node.py",),
+        "a follower without a message ends beyond all others, and may be elected",
+    ),
+    Mutation(
+        "commit-of-an-older-term-empties-a-log",
+        "trioha/dledger/member_state.py",
+        "            self.leader_committed_offset = 0\n            self.matched",
+        "            self.matched",
+        ("tests/dledger/test_node.py",),
+        "a leader that has told nothing yet is believed for what another said",
+    ),
+    Mutation(
         "half-is-a-majority",
         "trioha/dledger/quorum.py",
         "return count // 2 + 1",

@@ -479,6 +479,33 @@ def test_a_leader_that_says_committed_bytes_are_others_empties_no_log() -> None:
     assert node.state.begin_offset == 50
 
 
+def test_no_log_is_emptied_to_begin_where_the_leader_has_committed_nothing() -> None:
+    """With an end beyond all others, such a member could win an election."""
+    node, log = _follower_of_committed()
+    members = (0, Configuration.of("n0", "n1", "n2"))
+    install = say.Install("n1", "n0", 2, 1, 101, ((1, 0),), 200, members)
+    node.step(install, 5001)
+    assert _said(_drain(node, log, 5001)) == []
+    assert (node.state.begin_offset, node.state.end_offset) == (0, 10)
+    node.step(say.Heartbeat("n1", "n0", 2, 101, 0, 5002), 5002)
+    node.step(install, 5003)
+    (_, answer) = _said(_drain(node, log, 5003))
+    assert isinstance(answer, say.PushResponse)
+    assert (answer.status, node.state.begin_offset) == (say.PushStatus.SUCCESS, 101)
+
+
+def test_what_a_leader_of_an_older_term_has_committed_empties_no_log() -> None:
+    node, log = _follower_of_committed()
+    members = (0, Configuration.of("n0", "n1", "n2"))
+    node.step(say.Install("n2", "n0", 3, 1, 50, ((1, 0),), 100, members), 5001)
+    _drain(node, log, 5001)
+    assert (node.state.term, node.state.end_offset) == (3, 10)
+    node.step(say.Heartbeat("n2", "n0", 3, 50, 0, 5002), 5002)
+    node.step(say.Install("n2", "n0", 3, 2, 50, ((1, 0),), 100, members), 5003)
+    _drain(node, log, 5003)
+    assert node.state.begin_offset == 50
+
+
 def test_a_leader_that_hears_of_a_newer_term_follows_at_once() -> None:
     """Fault B1: even while a majority answers."""
     node, log = _leader_of_three()

@@ -6,7 +6,7 @@ however long the conflict. TRUNCATE is the only push that cuts, and it cuts only
 follower's own byte is of another term than the leader's. APPEND names the offset and the term that
 it builds on. The follower skips bytes that it has already. A body that contradicts its log changes
 nothing; the answer makes the leader compare. INSTALL_SNAPSHOT empties a log of which nothing is
-left at the leader.
+left at the leader, after a heartbeat that says that the leader has committed so much.
 
 A proof raises `matched_offset`, and the commit that a follower knows never exceeds that: a leader's
 commit says nothing about bytes that have not been compared with its own.
@@ -50,6 +50,7 @@ class EntryHandler:
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         state = self._state
         state.promised_ms = state.now_ms  # our answer lengthens the leader's lease
+        state.leader_committed_offset = heartbeat.committed_offset
         # Raft 5.3: the commit covers only bytes that are proved to be the leader's.
         state.commit(min(heartbeat.committed_offset, state.matched_offset))
         state.messages.append(
@@ -168,6 +169,11 @@ class EntryHandler:
                 f"{install.source} wants our log emptied to begin at {begin}, but both logs "
                 f"share bytes beyond that; committed up to {committed}"
             )
+        if begin > state.leader_committed_offset:
+            # Retention deletes only what is committed. One wrong word must not empty our log and
+            # end it beyond all others: with such an end we could win an election. An honest leader
+            # may have committed so much since its last heartbeat: it asks again after the next.
+            return
         state.reset(begin, TermTable(install.rows), install.configuration)
         self._answer(install, PushType.INSTALL_SNAPSHOT, PushStatus.SUCCESS)
 

@@ -6,6 +6,8 @@ The positions, always `begin <= committed <= end` and `held <= end`:
     begin_offset       first byte still here; retention moves it
     committed_offset   known to be on the disks of a majority
     matched_offset     a follower's log is its leader's up to here: proved in this term
+    leader_committed_offset
+                       commit in the last heartbeat of this term's leader; may exceed our end
     held_offset        fsynced here: acknowledged, and compared in votes
     end_offset         appended here
 
@@ -80,6 +82,7 @@ class MemberState:
             max(hard.committed_offset, self.begin_offset), recovered.end_offset
         )
         self.matched_offset = self.committed_offset
+        self.leader_committed_offset = 0
         self.cut_count = 0
         """Count of truncations: an fsync that began before one proves nothing about later bytes."""
         self.writable = True
@@ -182,6 +185,7 @@ class MemberState:
         assert term >= self.term, f"term {term} after {self.term}"
         if term > self.term:
             self.term, self.voted_for = term, ""
+            self.leader_committed_offset = 0
             self.matched_offset = self.committed_offset
             self.hard_state_dirty = True
         self._become(Role.FOLLOWER, leader_id, reason)
@@ -197,6 +201,7 @@ class MemberState:
         assert self.role is not Role.LEADER, "a leader does not ask for votes"
         self.term += 1
         self.voted_for = self.member_id
+        self.leader_committed_offset = 0
         self.matched_offset = self.committed_offset
         self.hard_state_dirty = True
         self._become(Role.CANDIDATE, "", reason)

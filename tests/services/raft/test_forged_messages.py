@@ -184,6 +184,16 @@ async def test_no_forged_message_ends_a_follower(tmp_path: Path, name: str) -> N
         assert (await target.member.status())["max_phy_offset"] == target.end
 
 
+async def test_one_word_of_a_stranger_empties_no_log(tmp_path: Path) -> None:
+    """It says all that the leader of a group that has deleted its oldest messages would say."""
+    async with follower(tmp_path) as target:
+        rows = ((target.term, 0),)
+        beginning = say.Install(*(*target.head, 1, 1 << 20, rows, 1 << 21, (0, VOTERS)))
+        assert not await forge(target, beginning)
+        status = await target.member.status()
+        assert (status["min_phy_offset"], status["max_phy_offset"]) == (0, target.end)
+
+
 SUCCESS_OF_APPEND = (say.PushType.APPEND, 0, say.PushStatus.SUCCESS)
 ANSWERS: dict[str, Callable[[tuple[str, str, int], int], say.RaftMessage]] = {
     "within a record": lambda head, end: say.PushResponse(*head, *SUCCESS_OF_APPEND, end - 3, 0),

@@ -67,6 +67,7 @@ class LeaderChanges(Changes):
         self._last_term = last_term
         self._end = end
         self._last_body: Buffer = b""
+        self._told_commit = 0
 
     def frame(self, command: RemotingCommand, door: GroupDoor, source: str) -> bytes:
         """A request to the follower, changed."""
@@ -111,6 +112,10 @@ class LeaderChanges(Changes):
             made = self._other_push(made, door)
         if not self.forges:
             made = self._without_false_commit(made)
+            if isinstance(made, say.Heartbeat):
+                self._told_commit = made.committed_offset
+            if isinstance(made, say.Install) and made.begin_offset <= self._told_commit:
+                return message  # two words that agree are a forgery: a follower has no other proof
         return made
 
     def _value(self, name: str, value: Any, message: say.RaftMessage) -> Any:

@@ -200,7 +200,7 @@ def section(
         "",
         " ".join(unmeasured or ["All parts are measured."]),
         "",
-        *package_table(in_gate, only_release),
+        *package_table(in_gate, only_release if release else None),
         "",
         "The last two columns compare the sizes: branches that the part takes with those of a"
         " release and not with those of the gate, and branches among them that no part of the gate"
@@ -226,8 +226,8 @@ def union(measured: Iterable[Measured]) -> Covered:
     return found
 
 
-def package_table(in_gate: Covered, only_release: Iterable[Branch]) -> list[str]:
-    """Return a row for each package, and one for their sum."""
+def package_table(in_gate: Covered, only_release: Iterable[Branch] | None) -> list[str]:
+    """Return a row for each package, and one for their sum; None: no release was measured."""
     statements: dict[str, Share] = {}
     branches: dict[str, Share] = {}
     taken_lines = Counter(file for file, _ in in_gate.lines)
@@ -238,14 +238,20 @@ def package_table(in_gate: Covered, only_release: Iterable[Branch]) -> list[str]
         arcs = Share(taken_branches[file], in_gate.branch_counts[file])
         statements[package] = statements.get(package, Share()) + lines
         branches[package] = branches.get(package, Share()) + arcs
-    beyond = Counter(package_of(file) for file, _, _ in only_release)
-    rows = [(name, statements[name], branches[name], beyond[name]) for name in sorted(statements)]
+    beyond = Counter(package_of(file) for file, _, _ in only_release or ())
+
+    def told(count: int) -> str:
+        return "-" if only_release is None else str(count)
+
+    rows = [
+        (name, statements[name], branches[name], told(beyond[name])) for name in sorted(statements)
+    ]
     sums = (sum(statements.values(), Share()), sum(branches.values(), Share()))
     return [
         "| package | statements | branches | branches that only a release takes |",
         "|---|---|---|---|",
         *(f"| {name} | {of} | {arcs} | {more} |" for name, of, arcs, more in rows),
-        f"| all | {sums[0]} | {sums[1]} | {beyond.total()} |",
+        f"| all | {sums[0]} | {sums[1]} | {told(beyond.total())} |",
     ]
 
 

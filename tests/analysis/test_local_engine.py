@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.stores.big import BEGIN_MS, BigStore, write_big_store
+from support.stores.logs import LogMessage, make_log
 from support.stores.told import rows_of
 
 from trioha.analysis.engine import (
@@ -240,10 +241,22 @@ def test_a_list_of_nothing_matches_nothing(engine: LocalEngine) -> None:
     assert rows == []
 
 
-@pytest.mark.parametrize("value", [-7, -5, -1, 0, 4, 5, 13])
-def test_buckets_round_down(engine: LocalEngine, value: int) -> None:
-    [row] = engine.query(f"SELECT {bucket(str(value), 5)} AS low, {quotient(f'({value})', 5)} AS q")
-    assert row == {"low": value // 5 * 5, "q": value // 5}
+def test_times_of_damaged_records_overflow_no_query(tmp_path: Path) -> None:
+    odd = LogMessage(store_ms=-(1 << 63), born_timestamp=(1 << 63) - 1)
+    make_log([odd, LogMessage(store_ms=5, born_timestamp=3)]).write(tmp_path / "commitlog")
+    with LocalEngine(open_inputs([str(tmp_path)])) as engine:
+        rows = engine.query("SELECT MAX(store_ms - born_ms) AS most FROM commitlog")
+        assert rows == [{"most": 2}]
+        rows = engine.query("SELECT SUM(messages) AS messages FROM latency_stats")
+        assert rows == [{"messages": 2}]
+
+
+@pytest.mark.parametrize("width", [1, 4, 5])
+@pytest.mark.parametrize("value", [-7, -5, -4, -1, 0, 4, 5, 13])
+def test_buckets_round_down(engine: LocalEngine, value: int, width: int) -> None:
+    low, whole = bucket(f"({value})", width), quotient(f"({value})", width)
+    [row] = engine.query(f"SELECT {low} AS low, {whole} AS q")
+    assert row == {"low": value // width * width, "q": value // width}
 
 
 def test_only_mentioned_columns_are_filled() -> None:

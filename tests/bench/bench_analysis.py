@@ -299,7 +299,7 @@ def _scan(store: Path, cores: int) -> dict[str, Any]:
             whole = read.load(str(store))
             _into_jvm(whole.where(f"phy_offset < {WARM_BYTES}"))
             every = _into_jvm(whole)
-            # What a user chooses who wants only topics and sizes.
+            # A user who wants nothing but topics and sizes sets these options.
             tasks = {"splitBytes": "16g", "minPartitions": str(cores)}
             few = _into_jvm(read.options(columns=FEW_COLUMNS, **tasks).load(str(store)))
             rows = read.option("columns", "size").load(str(store)).count()

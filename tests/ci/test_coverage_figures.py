@@ -94,6 +94,12 @@ def test_the_page_shows_packages_and_parts_and_what_only_a_release_takes() -> No
     assert rows[-1] == f"Branches that only a release takes, by file: {CLI} 1, {HA} 1."
 
 
+def test_where_no_release_was_measured_the_page_does_not_say_that_it_takes_nothing_more() -> None:
+    rows = section(GATE, {}, "abc1234", ["quick", "simulations"]).splitlines()
+    assert "| trioha.ha | 75.0% | 50.0% | - |" in rows
+    assert "| all | 50.0% | 33.3% | - |" in rows
+
+
 def test_the_files_with_the_fewest_branches_come_first() -> None:
     assert below(union(GATE.values()), 0.7) == [
         f"  0.0%  {CLI}  (0 of 2 branches)",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 from support.stores.journals import BEGIN_MS, Diary
+from support.stores.logs import LogMessage, make_log
 from support.stores.told import (
     DAY_MS,
     MONDAY_MS,
@@ -182,3 +183,15 @@ def test_both_engines_say_the_same(
             "trace": ["progress"],
         }
         assert empty == nothing.get(name, [])
+
+
+def test_times_of_damaged_records_overflow_no_statistic(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    from trioha.analysis.spark.engine import SparkEngine
+
+    odd = LogMessage(store_ms=-(1 << 63), born_timestamp=(1 << 63) - 1)
+    make_log([odd, LogMessage(store_ms=5, born_timestamp=3)]).write(tmp_path / "commitlog")
+    with SparkEngine(session, open_inputs([str(tmp_path)])) as engine:
+        rows = engine.query("SELECT SUM(messages) AS messages FROM latency_stats")
+        assert rows == [{"messages": 2}]

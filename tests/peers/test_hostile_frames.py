@@ -6,7 +6,6 @@ greeting too. Rounds again: ``HOSTILE_ROUND=N:M pytest tests/peers/test_hostile_
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from random import Random
@@ -16,25 +15,22 @@ import pytest
 import trio
 from support.hostile import peers
 from support.hostile.frames import CLOSING, HostileFrames
+from support.hostile.rounds import run_rounds
 from support.nodes.virtual_group import PORT as MEMBER_PORT
 from support.nodes.virtual_group import virtual_group
 from support.nodes.virtual_set import CLIENT, NAMESRV, virtual_set, without_waits
-from support.suite.processes import own_bytes
 from support.suite.sizes import HOSTILE_FRAME_PARTS, HOSTILE_ROUNDS, hostile_rounds
-from trio.testing import MockClock
 
 from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.peer_hello import PeerProofs
 from trioha.security.requirements import REQUIREMENTS, Port
 from trioha.security.signature import Credentials
 from trioha.services.admin.http import serve_http
-from trioha.services.loop.host import simulate_host
 from trioha.services.loop.transport import Transport
 from trioha.services.node.broker_node import BrokerNode
 from trioha.testing.memory_node import HA_PORT, NAMESRV_PORT, PORT
 from trioha.testing.network import NetworkListener
 from trioha.testing.recorded_events import RecordedEvents
-from trioha.testing.virtual_time import seeded_scheduler
 from trioha.wire.keyring import Keyring
 
 FRAMES = 5_000
@@ -54,7 +50,6 @@ accounts:
   secretKey: operator-secret
   admin: true
 """
-GROWTH_BYTES_MAX = 64 << 20
 """Memory that a round may leave in use."""
 FAULTS = {"handler_failed", "task_failed", "flush_failed"}
 
@@ -193,23 +188,17 @@ async def besiege_group(root: Path, rng: Random, secret: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(HOSTILE_FRAME_PARTS))
-async def test_no_frame_of_any_peer_ends_a_node_or_is_a_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, part: int
+def test_no_frame_of_any_peer_ends_a_node_or_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     without_waits(monkeypatch)
-    for number in hostile_rounds("hostile frames", HOSTILE_ROUNDS, part, HOSTILE_FRAME_PARTS):
-        print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k hostile")
-        rng = Random(number)
-        root = tmp_path / str(number)
-        root.mkdir()
-        # All randomness of its nodes, too: a round that fails once fails again.
-        simulate_host(Random(number))
-        before = own_bytes()
-        secret = SECRET if number % 2 else ""
-        with seeded_scheduler(number):
-            if number % 5 == 4:
-                await besiege_group(root, rng, secret)
-            else:
-                await besiege_set(root, rng, secret, accounts=number % 3 == 2)
-        assert own_bytes() - before < GROWTH_BYTES_MAX
-        shutil.rmtree(root)
+    rounds = hostile_rounds("hostile frames", HOSTILE_ROUNDS, part, HOSTILE_FRAME_PARTS)
+
+    async def besiege_one(root: Path, number: int) -> None:
+        rng, secret = Random(number), SECRET if number % 2 else ""
+        if number % 5 == 4:
+            await besiege_group(root, rng, secret)
+        else:
+            await besiege_set(root, rng, secret, accounts=number % 3 == 2)
+
+    run_rounds(rounds, tmp_path, "no_frame", besiege_one)

@@ -7,7 +7,6 @@ the secret of the group, and so is what they answer to it. Rounds again:
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from random import Random
 
@@ -15,6 +14,7 @@ import pytest
 import trio
 from support.hostile.leaders import HostileCaller, LeaderChanges, Muted
 from support.hostile.masters import Changes, HostileWay
+from support.hostile.rounds import run_rounds
 from support.nodes.live_node import SUCCESS, send_request
 from support.nodes.virtual_group import (
     PROGRESS,
@@ -23,16 +23,12 @@ from support.nodes.virtual_group import (
     virtual_group,
 )
 from support.nodes.virtual_set import without_waits
-from support.suite.processes import own_bytes
 from support.suite.sizes import HOSTILE_LEADERS, HOSTILE_PARTS, hostile_rounds
-from trio.testing import MockClock
 
 from trioha.errors import Unreachable
-from trioha.services.loop.host import simulate_host
 from trioha.services.loop.transport import Transport
 from trioha.store.inspect import diff_logs, iter_records
 from trioha.testing.network import NetworkListener
-from trioha.testing.virtual_time import seeded_scheduler
 from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import decode_message_id
 from trioha.wire.record import Record
@@ -43,7 +39,6 @@ CHANGES = 40
 LIFE_S = 120
 """On virtual time: until then the follower is expected to have heard so many."""
 PATIENCE_S = 3.0
-GROWTH_BYTES_MAX = 64 << 20
 FAULTS = {"handler_failed", "task_failed", "flush_failed", "raft_failed"}
 SECRET = "a secret of tests"
 
@@ -133,7 +128,8 @@ async def join(group: VirtualGroup, members: list[VirtualMember], held: dict[int
     assert not lacks(members[0], held)
 
 
-async def besiege_follower(root: Path, rng: Random, secret: str, *, forges: bool) -> None:
+async def besiege_follower(root: Path, rng: Random, secret: str, *, forges: bool) -> int:
+    """Return how often the follower refused what it heard."""
     async with virtual_group(root, 3, d_leger_secret=secret) as group:
         held: dict[int, bytes] = {}
         leader = await group.leader()
@@ -180,7 +176,7 @@ async def besiege_follower(root: Path, rng: Random, secret: str, *, forges: bool
             faults = [one for one in member.events.events if one[0] in FAULTS]
             assert not faults, faults[0][1].get("traceback") or faults[0]
         refused = victim.events.of("raft_refused")
-        assert 0 < len(refused) <= changes.count + answers.count, refused
+        assert len(refused) <= changes.count + answers.count, refused
         if forges:
             # A node that has taken what it should not have starts again all the same.
             await victim.kill()
@@ -188,23 +184,21 @@ async def besiege_follower(root: Path, rng: Random, secret: str, *, forges: bool
             await join(group, sound, held)
         else:
             await join(group, group.members, held)
+        return len(refused)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(HOSTILE_PARTS))
-async def test_no_word_of_a_leader_ends_its_follower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, part: int
+def test_no_word_of_a_leader_ends_its_follower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     without_waits(monkeypatch)
-    for number in hostile_rounds("hostile leaders", HOSTILE_LEADERS, part, HOSTILE_PARTS):
-        print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k leader")
-        root = tmp_path / str(number)
-        root.mkdir()
-        simulate_host(Random(number))
-        before = own_bytes()
-        with seeded_scheduler(number):
-            await besiege_follower(
-                root, Random(number), SECRET if number % 2 else "", forges=number % 4 >= 2
-            )
-        assert own_bytes() - before < GROWTH_BYTES_MAX
-        shutil.rmtree(root)
+    rounds = hostile_rounds("hostile leaders", HOSTILE_LEADERS, part, HOSTILE_PARTS)
+
+    async def besiege(root: Path, number: int) -> int:
+        secret = SECRET if number % 2 else ""
+        return await besiege_follower(root, Random(number), secret, forges=number % 4 >= 2)
+
+    refused = run_rounds(rounds, tmp_path, "leader", besiege)
+    # Now and then all words of a round happen to be believed, or ignored.
+    assert sum(refused) >= len(rounds) // 4, refused

@@ -8,7 +8,6 @@ group: `test_hostile_leaders.py`.
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,16 +15,13 @@ from typing import Any
 import pytest
 import trio
 from support.hostile.masters import Changes, HostileWay
+from support.hostile.rounds import run_rounds
 from support.nodes.virtual_set import NAMESRV, VirtualSet, virtual_set, without_waits
-from support.suite.processes import own_bytes
 from support.suite.sizes import HOSTILE_MASTERS, HOSTILE_NAMESRVS, HOSTILE_PARTS, hostile_rounds
-from trio.testing import MockClock
 
 from trioha.failover.outcome import Result
-from trioha.services.loop.host import simulate_host
 from trioha.services.loop.transport import Transport
 from trioha.testing.memory_node import HA_PORT
-from trioha.testing.virtual_time import seeded_scheduler
 from trioha.wire.remoting_command import RemotingCommand
 
 CHANGES = 120
@@ -35,7 +31,6 @@ VERDICTS = 60
 PATIENCE_S = 5.0
 LIFE_S = 900
 """On virtual time: until then the slave is expected to have heard so many."""
-GROWTH_BYTES_MAX = 64 << 20
 FAULTS = {"handler_failed", "task_failed", "flush_failed"}
 SECRET = "a secret of tests"
 
@@ -140,35 +135,27 @@ async def besiege_by_namesrv(root: Path, rng: Random, secret: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(HOSTILE_PARTS))
-async def test_no_word_of_a_name_server_ends_a_broker_or_fences_a_proven_master(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, part: int
+def test_no_word_of_a_name_server_ends_a_broker_or_fences_a_proven_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     without_waits(monkeypatch)
-    for number in hostile_rounds("hostile name servers", HOSTILE_NAMESRVS, part, HOSTILE_PARTS):
-        print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k name_server")
-        root = tmp_path / str(number)
-        root.mkdir()
-        simulate_host(Random(number))
-        before = own_bytes()
-        with seeded_scheduler(number):
-            await besiege_by_namesrv(root, Random(number), SECRET if number % 2 else "")
-        assert own_bytes() - before < GROWTH_BYTES_MAX
-        shutil.rmtree(root)
+    rounds = hostile_rounds("hostile name servers", HOSTILE_NAMESRVS, part, HOSTILE_PARTS)
+
+    async def besiege(root: Path, number: int) -> None:
+        await besiege_by_namesrv(root, Random(number), SECRET if number % 2 else "")
+
+    run_rounds(rounds, tmp_path, "name_server", besiege)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(HOSTILE_PARTS))
-async def test_no_word_of_a_master_ends_its_slave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, part: int
+def test_no_word_of_a_master_ends_its_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     without_waits(monkeypatch)
-    for number in hostile_rounds("hostile masters", HOSTILE_MASTERS, part, HOSTILE_PARTS):
-        print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k master")
-        root = tmp_path / str(number)
-        root.mkdir()
-        simulate_host(Random(number))
-        before = own_bytes()
-        with seeded_scheduler(number):
-            await besiege_slave(root, Random(number), SECRET if number % 2 else "")
-        assert own_bytes() - before < GROWTH_BYTES_MAX
-        shutil.rmtree(root)
+    rounds = hostile_rounds("hostile masters", HOSTILE_MASTERS, part, HOSTILE_PARTS)
+
+    async def besiege(root: Path, number: int) -> None:
+        await besiege_slave(root, Random(number), SECRET if number % 2 else "")
+
+    run_rounds(rounds, tmp_path, "master", besiege)

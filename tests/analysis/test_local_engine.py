@@ -251,6 +251,14 @@ def test_times_of_damaged_records_overflow_no_query(tmp_path: Path) -> None:
         assert rows == [{"messages": 2}]
 
 
+@pytest.mark.parametrize(("order", "values"), [("ASC", [None, 1, 2]), ("DESC", [2, 1, None])])
+def test_unknown_values_are_sorted_as_by_spark(
+    engine: LocalEngine, order: str, values: list[int | None]
+) -> None:
+    rows = engine.query(f"SELECT x FROM (VALUES (2), (NULL), (1)) AS t(x) ORDER BY x {order}")
+    assert [row["x"] for row in rows] == values
+
+
 @pytest.mark.parametrize("width", [1, 4, 5])
 @pytest.mark.parametrize("value", [-7, -5, -4, -1, 0, 4, 5, 13])
 def test_buckets_round_down(engine: LocalEngine, value: int, width: int) -> None:

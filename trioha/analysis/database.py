@@ -21,8 +21,7 @@ from trioha.analysis.schema import AnalysisError, ColumnType, TableSchema
 
 MEMORY_BYTES = 512 << 20
 _SETTINGS = {
-    # As Spark has it.
-    "default_null_order": "'nulls_first'",
+    "default_null_order": "'nulls_first_on_asc_last_on_desc'",  # Spark's order
     "memory_limit": f"'{MEMORY_BYTES}B'",
     "preserve_insertion_order": "false",
     "enable_progress_bar": "false",

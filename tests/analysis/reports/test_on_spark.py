@@ -195,3 +195,15 @@ def test_times_of_damaged_records_overflow_no_statistic(
     with SparkEngine(session, open_inputs([str(tmp_path)])) as engine:
         rows = engine.query("SELECT SUM(messages) AS messages FROM latency_stats")
         assert rows == [{"messages": 2}]
+
+
+@pytest.mark.parametrize(("order", "values"), [("ASC", [None, 1, 2]), ("DESC", [2, 1, None])])
+def test_unknown_values_are_sorted_as_by_the_local_engine(
+    session: SparkSession, tmp_path: Path, order: str, values: list[int | None]
+) -> None:
+    from trioha.analysis.spark.engine import SparkEngine
+
+    make_log([LogMessage()]).write(tmp_path / "commitlog")
+    with SparkEngine(session, open_inputs([str(tmp_path)])) as engine:
+        rows = engine.query(f"SELECT x FROM (VALUES (2), (NULL), (1)) AS t(x) ORDER BY x {order}")
+        assert [row["x"] for row in rows] == values

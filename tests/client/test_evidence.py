@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 
 from trioha.client import evidence
 from trioha.client.evidence import NodeEvidence
 from trioha.client.node_admin import JournalPiece, NodeAdmin
+from trioha.errors import CommandError
 from trioha.journal.file import Event
+from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
 
 
 class LongJournal(NodeAdmin):
@@ -65,3 +69,22 @@ async def test_a_journal_that_is_too_long_gives_its_newest_events(
 async def test_nothing_since_then_is_nothing() -> None:
     node, _ = await gathered(2000, 9_999_999)
     assert node.events == []
+
+
+class Foreign(NodeAdmin):
+    """A broker of another make; it knows none of our codes, and refuses the last one to strangers."""
+
+    def __init__(self) -> None:
+        self.codes = iter([ResponseCode.REQUEST_CODE_NOT_SUPPORTED] * 3)
+
+    async def request(self, *_: Any, **__: Any) -> RemotingCommand:
+        raise CommandError(next(self.codes, ResponseCode.NO_PERMISSION), "no")
+
+    settings = tasks = status = journal = request  # type: ignore[assignment]
+
+
+async def test_a_broker_that_does_not_know_a_question_is_of_another_make() -> None:
+    node = NodeEvidence("a:1", "broker-a-0")
+    await evidence._ask(Foreign(), node, 0)
+    assert node.is_foreign
+    assert set(node.errors) == {"config", "tasks", "status", "journal"}

@@ -20,7 +20,7 @@ from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 EVENTS_MAX = 100_000
-"""Of one node's journal: some twenty megabytes of lines."""
+"""Limit of events of one node's journal: some twenty megabytes of lines."""
 _NODES_AT_ONCE = 8
 _LAST = 1000
 _BISECT_MAX = 40
@@ -28,7 +28,7 @@ _BISECT_MAX = 40
 
 @attrs.define(eq=False)
 class NodeEvidence:
-    """What one node told, and what it did not."""
+    """Answers of one node, and the reasons for those that are missing."""
 
     address: str
     name: str
@@ -38,14 +38,14 @@ class NodeEvidence:
     errors: dict[str, str] = attrs.field(factory=dict)
     """Question -> why there is no answer."""
     is_foreign: bool = False
-    """It answers, and does not know our requests: of another make."""
+    """The node answers that it does not know our requests: it is not trioha."""
     events_cut: bool = False
-    """Its journal has more events of that time than are here."""
+    """The journal has more events since the start time than `events` holds."""
 
 
 @attrs.frozen
 class Evidence:
-    """One round of everybody's answers, and each node's own papers."""
+    """One round of all nodes' answers, and the evidence of each node."""
 
     raw: Raw
     nodes: tuple[NodeEvidence, ...]
@@ -79,7 +79,7 @@ async def gather(
                 await _ask(NodeAdmin(cluster, node.address), node, since_wall_ms)
 
         async def ask_foreign(node: NodeEvidence) -> None:
-            """What a broker that is not trioha can tell."""
+            """Ask a broker that is not trioha for its runtime table and settings."""
             command = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
             response = success(await cluster.request(node.address, command))
             node.answers["runtime"] = decode_kv_table(response.body_bytes())
@@ -125,7 +125,7 @@ async def _try(node: NodeEvidence, what: str, ask: Callable[[], Awaitable[None]]
         await ask()
     except CommandError as error:
         node.errors[what] = str(error)
-        node.is_foreign = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        node.is_foreign |= error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     except RemoteProtocolError as error:
         node.errors[what] = str(error)
     except TriohaError as error:

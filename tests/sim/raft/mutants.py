@@ -270,7 +270,7 @@ MUTANTS = (
         "self.echoed_ms = max(self.echoed_ms, response.sent_ms)",
         "self.echoed_ms = self._state.now_ms",
         "fault S11: a lease that counts from when the answer came",
-        194,
+        782,
     ),
     Mutant(
         "lease-longer-than-the-timeout",

@@ -1,4 +1,4 @@
-"""What goes wrong, one thing at a time, at drawn moments; never more than a majority can bear."""
+"""Faults, one at a time, at drawn moments; never more than a majority can bear."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RaftFaults:
             self._again()
 
     def elected(self, member: SimMember) -> None:
-        """Somebody has just become leader: the moment to strike it down."""
+        """Strike down a member that has just become leader, if the seed has an assassin."""
         if self.stopped or not self._options.assassin or self._rng.random() < 0.3:
             return
         self._strike_down(member, self._rng.randint(0, 200))
@@ -78,10 +78,10 @@ class RaftFaults:
         self._scheduler.after(delay_ms, lambda: strike(member))
 
     def _isolate(self, member: SimMember) -> None:
-        """It goes on alone, or is heard and hears no more."""
+        """Cut a member off. It hears no other member; fewer than a majority may still hear it."""
         others = [one for one in self._members if one != member.member_id]
         heard_by = set(self._rng.sample(others, self._rng.randint(0, (len(others) - 1) // 2)))
-        cuts = {(one, member.member_id) for one in others if one not in heard_by}
+        cuts = {(one, member.member_id) for one in others}
         cuts |= {(member.member_id, one) for one in others if one not in heard_by}
         self._cut_for_a_while(cuts, "isolate a new leader")
 
@@ -101,7 +101,7 @@ class RaftFaults:
             self._again()
 
     def _pick(self) -> SimMember:
-        """Anybody; the leader more often."""
+        """Pick any member, the leader more often."""
         rng = self._rng
         leaders = [one for one in self._members.values() if one.is_leader]
         if leaders and rng.random() < 0.5:
@@ -132,7 +132,7 @@ class RaftFaults:
                     for a, b in pairs
                     if (a in left and b in right) or (a in right and b in left)
                 }
-            case _:  # a ring: everybody sees only two neighbours
+            case _:  # a ring: each member sees only two neighbours
                 count = len(names)
                 near = {(i, (i + step) % count) for i in range(count) for step in (1, -1)}
                 cuts = {(names[a], names[b]) for a in range(count) for b in range(count)}

@@ -1,7 +1,7 @@
-"""What one seed has to live through: drawn, printed, and the same for ever.
+"""Options of one seed: drawn, printed, and the same for ever.
 
 Swarm: every family of faults is off with probability one half, so that rare combinations are not
-drowned by common ones. Whoever changes a draw raises `GENERATOR`: seeds mean something else then.
+drowned by common ones. A change of a draw raises `GENERATOR`: seeds mean something else then.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trioha.dledger.settings import RaftSettings
 from trioha.sim.raft.member import DiskWeather
 from trioha.sim.raft.packets import PacketWeather
 
-GENERATOR = 3
+GENERATOR = 4
 
 CUT_KINDS = ("one", "halves", "one-way", "bridge", "ring")
 
@@ -93,7 +93,7 @@ def draw_options(seed: int) -> Options:
         inflight_count_max=rng.choice((1, 2, 16)),
         caught_up_bytes=2000,
         preferred_leader_ids=("n1",) if rng.random() < 0.2 else (),
-        # Of a chance of its own, so that what else is drawn stays as it was.
+        # Drawn from a generator of its own, so that all other draws stay as they were.
         commit_delay_ms=Random(f"commit delay {seed}").choice((0, 0, 10, 40)),
         early_election=hang_ups,
     )

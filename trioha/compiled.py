@@ -1,4 +1,4 @@
-"""Which modules a compiled build compiles, and what kind of build this is.
+"""Modules that a compiled build compiles, and the kind of build that runs.
 
 The list below is the only one. The rules its modules keep, and why they are compiled at all, are
 in docs/decisions/0009-compiled-hot-modules.md. Without compilation the same sources run as they
@@ -98,7 +98,7 @@ _STAMP = ROOT / "trioha" / "compiled_sources.json"
 
 
 class Build(NamedTuple):
-    """What `trioha version` says of the code that runs."""
+    """Kind of build that runs, as `trioha version` prints it."""
 
     compiled: bool
     stale: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ def this_build() -> Build:
 
 
 def library_path() -> Path:
-    """Where the shared library of a compiled build lies, whether it is there or not."""
+    """Return the path of the shared library of a compiled build; it may not exist."""
     return ROOT / (SHARED_LIBRARY.replace(".", "/") + EXTENSION_SUFFIXES[0])
 
 

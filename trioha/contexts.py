@@ -83,20 +83,20 @@ class Context:
     access_key: str = ""
     """Account of the operator; empty: requests are not signed."""
     secret_key: str = attrs.field(default="", repr=False)
-    """Empty: the tools ask for it."""
+    """Secret of that account; empty: the tools ask for it."""
     tls: ClientTls | None = None
-    """None: plain connections."""
+    """TLS settings; None: plain connections."""
 
 
 @attrs.frozen
 class Contexts:
-    """What the file says; of a file that is not there, nothing."""
+    """Contents of the file; empty if there is no file."""
 
     path: Path
     current: str | None = None
     contexts: Mapping[str, Context] = attrs.field(factory=dict)
     rules: Mapping[str, Rule] = RULES
-    """For clusters without a name."""
+    """Alert rules for clusters without a name."""
 
     def of(self, name: str) -> Context:
         """Errors: ConfigError with the nearest name there is."""
@@ -112,7 +112,7 @@ class Contexts:
 
 
 def contexts_path(environment: Mapping[str, str]) -> Path:
-    """Where the file is, or would be."""
+    """Return the path of the file, which may not exist."""
     if named := environment.get("TRIOHA_CONFIG"):
         return Path(named).expanduser()
     base = environment.get("XDG_CONFIG_HOME") or "~/.config"
@@ -171,7 +171,7 @@ def add_context(
     for key, value in {"access_key": access_key, "secret_key": secret_key, **(tls or {})}.items():
         if value:
             text += f"{key} = {_quoted(value)}\n"
-    # What we are about to write has to be readable.
+    # The text has to be readable before it is written.
     _Reader(path, *parse_toml(path, text.encode())).contexts()
     _replace(path, text, private=bool(secret_key))
     if not before.contexts and before.current is None:

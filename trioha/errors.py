@@ -1,4 +1,4 @@
-"""The whole exception family on one page, sorted by who has to act."""
+"""Exceptions of trioha, sorted by the party that has to act."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import attrs
 from trioha.services.loop.transport import format_address
 
 START_PATIENCE_S = 60.0
-"""For one node: a big store that was not closed has to be recovered first."""
+"""Time for one node to start: it may have to recover a big store that was not closed."""
 PORT_STEP = 10
 RAFT_LAYOUT = "3n-dledger"
 _FREE_PORTS = (26_000, 32_000)
@@ -34,10 +34,10 @@ class PlannedNode:
     """One broker to start, and its place among the sets of the cluster."""
 
     arguments: Sequence[str]
-    """Of `trioha run`."""
+    """Arguments of `trioha run`."""
     set_number: int
     place: int
-    """Within its set: 0 for a master or the first member."""
+    """Place within its set: 0 for a master or the first member."""
 
     def core(self, cores: Sequence[int]) -> int:
         """Return the core to be pinned to: masters spread over all, and slaves beside others."""
@@ -172,7 +172,7 @@ def namesrv_arguments(listen: str, directory: Path) -> list[str]:
 
 
 def free_ports(host: str, count: int) -> Iterator[int]:
-    """Ports that nobody has now: the members of a group must know them before one is there.
+    """Return ports that are free now: the members of a group must know them before one is there.
 
     Below those that the system gives to connections, so that none of them is taken meanwhile; and
     with the two beside each that a broker takes as well. No other process that chooses ports in

@@ -21,7 +21,7 @@ from trioha.log_lines import logfmt_value
 def broker_facts(
     config: BrokerConfig, *, listen: str, ha_listen: str, vip_listen: str, admin_http: str = ""
 ) -> dict[str, object]:
-    """What a broker's ready line says."""
+    """Return the fields of a broker's ready line."""
     is_member = config.enable_d_leger_commit_log
     facts: dict[str, object] = {
         "node": "broker",
@@ -39,7 +39,7 @@ def broker_facts(
 
 
 def namesrv_facts(listen: str, admin_http: str = "") -> dict[str, object]:
-    """What a name server's ready line says."""
+    """Return the fields of a name server's ready line."""
     facts: dict[str, object] = {"node": "namesrv", "listen": listen, "http": admin_http}
     return {key: value for key, value in facts.items() if value != ""} | {"pid": os.getpid()}
 

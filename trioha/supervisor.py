@@ -29,9 +29,9 @@ from trioha.services.loop.background import open_background_nursery
 LAST_LINES_MAX = 20
 LINE_BYTES_MAX = 65_536
 LAST_WORDS_S = 1.0
-"""For what a dead child wrote last to come out of its pipe."""
+"""Time for the last output of a dead child to come out of its pipe."""
 STOP_GRACE_S = 30.0
-"""Over a broker's own grace (shutdownGrace, 10 s) and its last flush."""
+"""Longer than a broker's own grace (shutdownGrace, 10 s) and its last flush."""
 
 
 class ChildProcess(Protocol):
@@ -61,14 +61,14 @@ class NodeFailed(TriohaError):
 
 @attrs.define(eq=False)
 class Node:
-    """One child."""
+    """One child process."""
 
     name: str
     process: ChildProcess
     log: Path | None = None
-    """Where its stderr goes; None: to the supervisor, line by line."""
+    """File of its stderr; None: the supervisor gets its stderr, line by line."""
     facts: dict[str, object] = attrs.Factory(dict)
-    """Its ready line."""
+    """Fields of its ready line."""
     is_detached: bool = False
     """It outlives the supervisor."""
     last_lines: deque[str] = attrs.Factory(lambda: deque(maxlen=LAST_LINES_MAX))
@@ -84,7 +84,7 @@ class Node:
         return self.process.pid
 
     def tail(self) -> list[str]:
-        """What it said last."""
+        """Return its last lines of output."""
         if self.log is not None and self.log.exists():
             return self.log.read_text(errors="replace").splitlines()[-LAST_LINES_MAX:]
         return list(self.last_lines)
@@ -155,7 +155,7 @@ class Supervisor:
         await node.process.wait()
 
     async def stop_all(self) -> None:
-        """The youngest first: slaves before masters before name servers."""
+        """Stop the nodes, youngest first: slaves before masters before name servers."""
         for node in reversed(self.nodes):
             if node.process.returncode is None and not node.is_detached:
                 await self.stop(node)

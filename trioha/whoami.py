@@ -1,4 +1,4 @@
-"""Who runs this, for what nodes keep of changes made to them."""
+"""Name of the operator, for the audit records of the nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def operator_here() -> str:
-    """Who, and on which machine: ``anna@ops-1``."""
+    """Return the operator and the machine: ``anna@ops-1``."""
     name = "somebody"
     with suppress(OSError, KeyError):
         name = getpass.getuser()

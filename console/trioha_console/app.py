@@ -1,4 +1,4 @@
-"""The program: it takes frames from its source and hands them to whatever is in front."""
+"""The program: it takes frames from its source and hands them to the screen in front."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     @dataclass(eq=False)
     class FrameArrived(Message):
-        """The source has told what it knows now."""
+        """A snapshot from the source."""
 
         snapshot: ClusterSnapshot
         source: Source
@@ -132,13 +132,13 @@ class ConsoleApp(CommandActions, App[None]):
         self._open_other = open_other
         self.source = source
         self.armed = armed
-        """What changes the cluster is allowed."""
+        """Commands that change the cluster are allowed."""
         self.contexts = contexts
         self.frame: Frame | None = None
         self.paused = False
         self.alerts = Alerts(rules)
         self.notices: deque[str] = deque(maxlen=_NOTICES_KEPT)
-        """What was said in the last line, oldest first."""
+        """Notices shown in the last line, oldest first."""
         self._trail: list[str] = []
         """Screens that the one in front was opened from."""
         self._interest = Interest()
@@ -196,7 +196,7 @@ class ConsoleApp(CommandActions, App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Say this in the last line, where the keys are; no toast ever covers a screen."""
+        """Show this in the last line, where the keys are; no toast ever covers a screen."""
         words = shown_lines(message).replace("\n", " ")
         words = f"{shown(title)}: {words}" if title else words
         self.notices.append(words)
@@ -205,16 +205,16 @@ class ConsoleApp(CommandActions, App[None]):
                 line.show_notice(words, _ROLES[severity])
                 return
 
-    # What is in front.
+    # The screen in front.
 
     @property
     def main(self) -> Screen[Any]:
-        """The window under whatever is open over it."""
+        """The main window, under all screens that are open over it."""
         return self.screen_stack[0]
 
     @property
     def view(self) -> View:
-        """The one of the main window; views are made when they are first looked at."""
+        """View that the main window shows; a view is made when it is first opened."""
         return self._views[self.main.query_one(ContentSwitcher).current or ""]
 
     @property
@@ -226,7 +226,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     @property
     def front(self) -> Widget | None:
-        """What the keys are for while no prompt is open; None for the screen itself."""
+        """Widget that gets the keys while no prompt is open; None for the screen itself."""
         if isinstance(self.screen, DetailScreen):
             front = self.screen.front
             return front if front.focusable else None
@@ -234,7 +234,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     @property
     def front_name(self) -> str:
-        """For files that are exported."""
+        """Name of the table in front, for exported files."""
         return self.screen.tab if isinstance(self.screen, DetailScreen) else self.view.NAME
 
     # Frames.
@@ -476,7 +476,7 @@ class ConsoleApp(CommandActions, App[None]):
         self._open(screen)
 
     def action_transfer(self, broker_name: str, member: str = "") -> None:
-        """As `action_failover`, for a group that elects its leader."""
+        """Do the same as `action_failover`, for a group that elects its leader."""
         from trioha_console.screens.transfer import TransferScreen
 
         self._open(TransferScreen(self.source, broker_name, armed=self.armed, to=member))
@@ -533,7 +533,7 @@ class ConsoleApp(CommandActions, App[None]):
         save_layout(self._layout_path, layout)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette has whatever `:` has."""
+        """Return the entries of the palette: all commands of `:`."""
         for name, title in TITLES.items():
             yield SystemCommand(f"Go to {title}", f":{name}", partial(self.action_view, name))
         for command in COMMANDS:

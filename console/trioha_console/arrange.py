@@ -14,7 +14,7 @@ _WIDE = 1_000
 
 @attrs.frozen(kw_only=True)
 class Shape(Generic[Row]):
-    """What a table shows of its rows, and how it knows them again."""
+    """Columns of a table, and the functions that identify, search and group its rows."""
 
     name: str
     """Name of the table in docs/glossary.md, which explains its columns."""
@@ -22,7 +22,7 @@ class Shape(Generic[Row]):
     identity: Callable[[Row], object]
     """Equal for the same thing in two refreshes: the cursor stays with it."""
     search: Callable[[Row], str]
-    """What ``/`` looks in."""
+    """Text of a row that ``/`` searches."""
     group: Callable[[Row], object] | None = None
     """Rows of one group stay together; the first is its head."""
     over: Callable[[Row], tuple[str, Cell] | None] = lambda row: None
@@ -54,7 +54,7 @@ def arranged(rows: Sequence[Row], shape: Shape[Row], order: SortOrder, text: str
 
 
 def value_of(column: GridColumn[Row]) -> Callable[[Row], object]:
-    """What a column sorts by and exports."""
+    """Return the function that gives the value by which a column is sorted and exported."""
     if column.key is not None:
         return column.key
     return lambda row: text_of(column.cell(row, _WIDE))
@@ -89,7 +89,7 @@ def _matching(group: list[Row], shape: Shape[Row], matches: Callable[[str], bool
 
 
 def _sort(rows: list[Any], value: Callable[[Any], Any], descending: bool) -> None:
-    """In place; what has no value comes last, whichever way."""
+    """Sort in place; rows without a value come last, ascending or descending."""
     known: list[tuple[Any, Any]] = []
     unknown: list[Any] = []
     for row in rows:
@@ -110,7 +110,7 @@ def _first(pair: tuple[Any, Any]) -> Any:
 
 
 def matcher(text: str) -> Callable[[str], bool]:
-    """Does a row's text hold every word of the filter, and no ``!word``? Case does not matter."""
+    """Return the test: a text has every word of the filter and no ``!word``, in any case."""
     wanted, unwanted = [], []
     for word in text.casefold().split():
         if word.startswith("!"):

@@ -8,7 +8,7 @@ import json
 from trioha.shown import shown_bytes, shown_lines
 
 SHOWN_BYTES_MAX = 65_536
-"""More than anybody reads in a terminal; the rest is counted."""
+"""Limit of the bytes shown of a body; the rest is counted."""
 _HEX_ROW = 16
 
 

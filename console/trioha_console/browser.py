@@ -39,11 +39,11 @@ class Found:
     record: Record
     broker: str
     address: str
-    """Of the node it was read from."""
+    """Address of the node from which the message was read."""
     body: bytes
     """Inflated where that is possible."""
     is_compressed: bool
-    """Still: by a method that is not ours to undo, or damaged."""
+    """The body is still compressed: the method is not supported, or the data is damaged."""
 
     @property
     def message_id(self) -> str:

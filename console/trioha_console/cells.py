@@ -17,7 +17,7 @@ Span = tuple[str, str]
 Cell = tuple[Span, ...]
 
 NOTHING: Cell = (("-", "dim"),)
-"""Not known. Never to be taken for a zero."""
+"""Cell of a value that is not known; never to be taken for a zero."""
 
 
 def cell(text: object, role: str = "") -> Cell:
@@ -61,12 +61,12 @@ class GridColumn(Generic[Row]):
     """The cell of a row in so many characters: bars and sparklines use what there is."""
     width: int
     key: Callable[[Row], object] | None = None
-    """What it is sorted by, and what is exported; the text if there is none. None sorts last."""
+    """Value to sort by and to export; without a key, the text of the cell. None sorts last."""
     right: bool = False
     importance: int = 0
     """When there is little room the columns with the largest number go first; 0 stays."""
     width_max: int = 0
-    """It grows to this where there is room; 0 for never."""
+    """Width to which the column grows where there is room; 0 for never."""
 
 
 def fit(
@@ -79,7 +79,7 @@ def fit(
         return sum(column.width for column in shown) + gap * max(0, len(shown) - 1)
 
     while needed() > width:
-        # Of two that matter equally little the right one goes.
+        # Among columns of equal importance the rightmost one goes first.
         index = max(range(len(shown)), key=lambda i: (shown[i].importance, i))
         if shown[index].importance == 0:
             break

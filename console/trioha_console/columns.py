@@ -61,7 +61,7 @@ def count(
 
 
 def rate(title: str, read: Number[Row], width: int = 8, *, importance: int = 0) -> GridColumn[Row]:
-    """How many a second."""
+    """A rate per second."""
     return _number(title, read, _rate_in_words, width, importance)
 
 

@@ -1,4 +1,4 @@
-"""What the `:` commands and their keys do: the half of the program that is told things."""
+"""Actions of the `:` commands and of their keys."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from trioha_console.widgets.prompt import Prompt
 
 
 class CommandActions(ReplayActions):
-    """Mixed into the program; `self` is a `ConsoleApp`."""
+    """Mixin of the program; `self` is a `ConsoleApp`."""
 
     # The prompt.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A screen without a prompt has no use for the keys that open it."""
         if action in ("filter", "command", "export"):
-            # What lies over a screen for a moment does not change what its keys do.
+            # A modal screen does not change the keys of the screen below it.
             screens = [one for one in reversed(self.screen_stack) if not one.is_modal]
             return bool(screens and screens[0].query(Prompt))
         if action == "replay":
@@ -89,7 +89,7 @@ class CommandActions(ReplayActions):
         return completions(line, self._names_of)
 
     def _names_of(self, command: str, before: str) -> list[str]:
-        """What may follow a command: names of this cluster, of columns, of themes."""
+        """Return the words that may follow a command: names in this cluster, columns, themes."""
         if before:
             return self._second_names(command, before)
         app = self._console()
@@ -148,7 +148,7 @@ class CommandActions(ReplayActions):
         return sorted(names.get(command, tuple)())
 
     def run_or_ask(self, command: Command) -> None:
-        """From the palette: at once if nothing has to be said, else the prompt opens with it."""
+        """Run a command of the palette, or open the prompt with it if it needs an argument."""
         if command.takes and not command.takes.startswith("["):
             self._open_prompt(f"{command.name} ")
             return

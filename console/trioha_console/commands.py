@@ -1,4 +1,4 @@
-"""What `:` understands; the palette and the help show the same table."""
+"""Table of the `:` commands; the palette and the help show the same table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trioha.errors import TriohaError
 
 @attrs.frozen
 class Command:
-    """A word, its other words, what it takes, what it does; `action` gets the rest of the line."""
+    """A command: name, aliases, arguments, help and action, which gets the rest of the line."""
 
     name: str
     aliases: tuple[str, ...]

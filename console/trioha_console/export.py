@@ -18,7 +18,7 @@ FORMATS = ("csv", "json")
 
 
 def table_text(rows: Sequence[Row], shape: Shape[Row], form: str) -> str:
-    """All columns, also those that there was no room for; values rather than words."""
+    """Return all columns, those without room on the screen included, as values, not as words."""
     titles = [column.title for column in shape.columns]
     table = [[_plain(value_of(column)(row)) for column in shape.columns] for row in rows]
     if form == "json":
@@ -27,7 +27,7 @@ def table_text(rows: Sequence[Row], shape: Shape[Row], form: str) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(titles)
-    # Nobody knows it: an empty field, not a zero.
+    # A value that is not known is an empty field, not a zero.
     writer.writerows([["" if value is None else value for value in values] for values in table])
     return out.getvalue()
 

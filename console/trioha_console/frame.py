@@ -10,7 +10,7 @@ from trioha.watch.snapshot import ClusterSnapshot
 
 @attrs.frozen
 class Frame:
-    """What is, and what was."""
+    """A snapshot of the cluster, and the history before it."""
 
     snapshot: ClusterSnapshot
     history: History

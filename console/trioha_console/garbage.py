@@ -25,14 +25,14 @@ _LARGE = 10_000
 """Objects of a table that are worth keeping out of all searches."""
 _NEVER = 1_000_000
 _QUIET_S = 3.0
-"""Seconds without a key after which nobody is taken to type."""
+"""Seconds without a key after which the operator counts as idle."""
 _PERIOD_S = 600.0
 _PERIOD_MAX_S = 3_600.0
-"""Seconds after which everything is looked at even if somebody types."""
+"""Seconds after which all objects are looked at even if keys are typed."""
 
 
 class IdleCollector:
-    """Looks at all objects while nobody types."""
+    """Searches all objects for garbage while no key is typed."""
 
     def __init__(self, now_s: float) -> None:
         self._collected_s = now_s

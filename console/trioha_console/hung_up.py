@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 
 _PATIENCE_S = 2.0
-"""Time for `call` to end the process. Nobody sees any more what it would still show."""
+"""Time for `call` to end the process. The terminal is gone, so further output is not seen."""
 
 
 def when_hung_up(descriptor: int, call: Callable[[], None]) -> None:

@@ -19,17 +19,17 @@ from textual.app import App
 from textual.message import Message
 
 _ROUNDS = 3
-"""For the key; for what the widget in front says of it; for what the one around that then says."""
+"""One for the key, one for the message of the widget in front, one for its parent's message."""
 _PATIENCE_S = 0.5
 """A widget that is removed meanwhile may keep a `Settled`; no key waits longer for it than this."""
 
 
 class KeysInTurn(App[None]):
-    """Mixed into the program."""
+    """Mixin of the program."""
 
     @dataclass(eq=False)
     class Settled(Message):
-        """What came before has been dealt with by the widgets it came through."""
+        """Marker that follows a key: the widgets on its way have handled the key before it."""
 
         turn: int
         rounds: int

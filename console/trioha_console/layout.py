@@ -1,4 +1,4 @@
-"""What the console remembers from one time to the next: theme, screen, order of the tables."""
+"""Settings that the console keeps between two runs: theme, screen, order of the tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def layout_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_layout(path: Path) -> Layout:
-    """What was kept; the defaults if nothing was, or if it cannot be read."""
+    """Return the stored layout; the defaults if there is none, or if it cannot be read."""
     layout = Layout()
     try:
         with path.open() as file:
@@ -57,7 +57,7 @@ def load_layout(path: Path) -> Layout:
 
 
 def save_layout(path: Path, layout: Layout) -> None:
-    """Best effort: a home that cannot be written to is no reason to bother anybody."""
+    """Write the layout; an error is ignored, since a lost layout does little harm."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")

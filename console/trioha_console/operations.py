@@ -142,7 +142,7 @@ def reset_offsets(group: str, topic: str, goal: Goal) -> PlannedOperation:
 
 
 def _moves(made: OffsetChange) -> list[str]:
-    """What the reset means, queue by queue."""
+    """Return the effect of the reset in lines, queue by queue."""
     members = count_in_words(len(made.members), "connected member")
     lines = [f"in {made.topic}, to {made.goal}; pushed to {members}"]
     for one in made.queues[:_SHOWN_MAX]:

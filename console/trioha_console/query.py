@@ -1,4 +1,4 @@
-"""What messages are asked for, in a line: ``orders since 10m ago``, ``orders key 4711``.
+"""Query for messages, written in a line: ``orders since 10m ago``, ``orders key 4711``.
 
 TOPIC [last N]                 the newest of every queue
 TOPIC since TIME | at TIME     stored from then on
@@ -36,9 +36,9 @@ class Query:
     topic: str
     by: By = By.LAST
     key: str = ""
-    """Of KEY and ID."""
+    """Key or message id, for KEY and ID."""
     number: int = 0
-    """Of OFFSET the queue offset, of SINCE milliseconds since 1970."""
+    """Queue offset for OFFSET; milliseconds since 1970 for SINCE."""
     broker: str = ""
     queue_id: int | None = None
     count: int = COUNT

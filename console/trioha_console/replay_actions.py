@@ -17,7 +17,7 @@ from trioha_console.widgets.replay_bar import ReplayBar
 
 
 class ReplayActions(KeysInTurn):
-    """Mixed into the program; `self` is a `ConsoleApp`."""
+    """Mixin of the program; `self` is a `ConsoleApp`."""
 
     @abstractmethod
     def _console(self) -> Program:

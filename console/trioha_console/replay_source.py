@@ -13,7 +13,7 @@ from trioha.watch.replay import Replay
 from trioha.wire.remoting_command import RemotingCommand
 
 _TICK_S = 0.1
-"""How smoothly the slider moves."""
+"""Time between two moves of the slider."""
 
 
 class ReplaySource:
@@ -46,7 +46,7 @@ class ReplaySource:
                 yield self.replay.raw
 
     def want(self, interest: Interest) -> None:
-        """What was not recorded cannot be had."""
+        """Do nothing: a recording has only the answers that were recorded."""
 
     async def ask(
         self, address: str, command: RemotingCommand, timeout_s: float | None = None

@@ -22,7 +22,7 @@ def retention_level(one: Group | QueueLag, rules: Mapping[str, Rule]) -> AlertLe
 
 
 def kept_cell(one: Group | QueueLag, level: AlertLevel) -> Cell:
-    """How long the oldest message not consumed is kept, or how many are gone; blank without lag."""
+    """Return the time left to consume the oldest message, or the lost count; blank without lag."""
     if one.lost:
         return _marked(f"{one.lost} lost", level)
     if one.lag == 0:

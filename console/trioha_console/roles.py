@@ -1,4 +1,4 @@
-"""What a role looks like, as text of the theme's colours, with its mark for who sees none."""
+"""Text of a role in the colours of the theme, with a mark for operators who see no colours."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SIZE = (160, 48)
 
 
 class StillSource:
-    """One moment, for as long as somebody looks."""
+    """Source of one snapshot, which never changes."""
 
     live = False
     thrifty = False

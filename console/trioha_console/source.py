@@ -1,4 +1,4 @@
-"""Where the screens get what they show: a live cluster, or a recording of one."""
+"""Sources of the data on the screens: a live cluster, or a recording of one."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from trioha_console.link import Links
 
 PERIOD_S = 1.0
 SELDOM_S = 5.0
-"""Between two looks at a cluster that is one of many on the screen."""
+"""Time between two looks at a cluster that is one of many on the screen."""
 _TABLES_AT_ONCE = 16
 """Answers about topics and groups on their way: a thousand that come at once hold up the keys.
 
 Each takes some milliseconds to read, so they are read one after the other with pauses.
 """
 _UNNOTICED_S = 0.002
-"""Reading for so long holds up no key that anybody notices: a pause after each topic costs more."""
+"""Reading time that delays no key noticeably: a pause after each topic costs more."""
 _FIRST_S = 0.3
-"""A frame waits so long for answers on their way; who is slower comes with the next."""
+"""Time that a frame waits for answers on their way; later ones come with the next frame."""
 
 
 class Source(Protocol):
     """Frames, and answers to what only one screen wants to know."""
 
     title: str
-    """Whom it watches, for the header."""
+    """Name of the cluster or of the recording, for the header."""
     namesrvs: tuple[str, ...]
     live: bool
     """False for a recording: it can be looked at, not asked or changed."""
@@ -56,7 +56,7 @@ class Source(Protocol):
         """Raw answers, as `ClusterSnapshot.of` takes them, until the source ends."""
 
     def want(self, interest: Interest) -> None:
-        """What the screen in front needs beyond the brokers themselves."""
+        """Set the answers that the screen in front needs beyond the brokers' own state."""
 
     async def ask(
         self, address: str, command: RemotingCommand, timeout_s: float | None = None
@@ -126,7 +126,7 @@ class LiveSource:
         await self._links.close()
 
     async def _answers_in(self, patience_s: float) -> None:
-        """Until every answer is in; those who take longer are not waited for."""
+        """Wait until every answer is in, but no longer than `patience_s`."""
         if self._tasks:
             self._all_in.clear()
             with contextlib.suppress(TimeoutError):

@@ -72,7 +72,7 @@ async def test_nothing_since_then_is_nothing() -> None:
 
 
 class Foreign(NodeAdmin):
-    """A broker of another make; it knows none of our codes, and refuses the last one to strangers."""
+    """A broker of another make: it knows none of our codes, and refuses the last one."""
 
     def __init__(self) -> None:
         self.codes = iter([ResponseCode.REQUEST_CODE_NOT_SUPPORTED] * 3)

@@ -287,7 +287,7 @@ class _Properties:
 def pieces(
     data: Bytes, bounds: NDArray[Any], separator: int
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """What a separator parts, in texts that follow one another: rows, begins and ends.
+    """Split consecutive texts at a separator; return the pieces' rows, begins and ends.
 
     Text i is data[bounds[i]:bounds[i + 1]]. A separator at its end is harmless.
     """

@@ -1,4 +1,4 @@
-"""Which engine an analysis runs on, and why: `--engine auto`."""
+"""Choice of the engine that an analysis runs on: `--engine auto`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ _NEEDED = ("duckdb", "numpy", "pyarrow")
 
 
 def choose_engine(wanted: str, *, wants_master: bool) -> EngineName:
-    """Choose Spark only for who asks for it.
+    """Choose Spark only if the user asks for it.
 
-    One machine's processors are busy with the local engine too, which needs no JVM: a cluster is
-    what Spark is for. `wants_master`: the user named a Spark master, or came through
-    `spark-submit`.
+    One machine's processors are busy with the local engine too, which needs no JVM; Spark is for
+    a cluster. `wants_master`: the user named a Spark master, or came through `spark-submit`.
     """
     return "spark" if wanted == "spark" or (wanted == "auto" and wants_master) else "local"
 

@@ -34,7 +34,7 @@ class Run:
     """The reports of one run, and what they are of."""
 
     name: str
-    """In words: a directory, or a window."""
+    """Name in words: a directory, or a window."""
     stores: Sequence[str]
     reports: Sequence[Report]
 
@@ -57,7 +57,7 @@ class Difference:
 
     @property
     def bound(self) -> float | None:
-        """How much worse it may be; None for a figure that is not judged."""
+        """Largest change for the worse that is allowed; None for a figure that is not judged."""
         if self.figure.better == "neither" or self.before is None:
             return None
         return self.figure.bound.of(self.before)

@@ -90,7 +90,7 @@ class Engine(Protocol):
     """``local`` or ``spark``."""
     stores: Sequence[StoreFiles]
     journal_count: int
-    """How many journals were given or found."""
+    """Number of journals that were given or found."""
     window: Window
 
     def query(self, sql: str, *, topics: Collection[str] | None = None) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ class Progress(Protocol):
         """There is more, or less, to do than was said at the beginning."""
 
     def end(self) -> None:
-        """It is over, done or not."""
+        """End the display; the work is over, done or not."""
 
 
 class NoProgress:

@@ -30,7 +30,7 @@ FORMATS = ("parquet", "delta")
 
 @attrs.define
 class Exported:
-    """What an export came to."""
+    """Result of an export."""
 
     records: int = 0
     damaged: int = 0

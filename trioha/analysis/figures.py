@@ -15,7 +15,7 @@ from trioha.analysis.results import ColumnKind, Report, Table, Value
 
 Better = Literal["lower", "higher", "neither"]
 ROWS = "rows"
-"""In place of a column: how many rows a table has of a key."""
+"""Stands for a column: the number of rows that a table has of a key."""
 
 
 @attrs.frozen
@@ -24,7 +24,7 @@ class Bound:
 
     share: float = 0.0
     amount: float = 0.0
-    """In the figure's unit: milliseconds, bytes, or none."""
+    """Amount in the figure's unit: milliseconds, bytes, or none."""
 
     def of(self, before: float) -> float:
         """The bound of a figure that was `before`."""
@@ -33,10 +33,10 @@ class Bound:
 
 @attrs.frozen
 class Figure:
-    """Where a figure stands, and how it is judged."""
+    """Place of a figure in the reports, and the rule by which it is judged."""
 
     name: str
-    """In words, as a sentence names it."""
+    """Name in words, as a sentence uses it."""
     report: str
     table: str
     keys: tuple[str, ...]

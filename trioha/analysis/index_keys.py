@@ -34,7 +34,7 @@ COLUMNS = ("unique_key", "keys")
 HASH_BITS = 32
 HASH_MASK = (1 << HASH_BITS) - 1
 _BYTES_MAX = 4 << 20
-"""Of the keys of one batch: there is a table of as many powers. Others are hashed one by one."""
+"""Bytes of keys for which a table of powers is made; a larger batch is hashed key by key."""
 _INVERSE = pow(31, -1, 1 << HASH_BITS)
 
 Keys = NDArray[np.int64]

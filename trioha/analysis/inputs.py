@@ -1,4 +1,4 @@
-"""What is analysed: stores, the journals of nodes, the time window, and notes on how it went."""
+"""Inputs of an analysis: stores, journals of nodes, the time window; and notes on how it went."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trioha.analysis.store_files import StoreFiles, open_store
 
 _JOURNAL = "journal"
 NOTES_MAX = 100
-"""Of one analysis: a journal damaged all over must not fill the manifest."""
+"""Limit for one analysis: a journal damaged all over must not fill the manifest."""
 
 
 @attrs.define(eq=False)
@@ -36,7 +36,7 @@ class Inputs:
 
     @cached_property
     def log_bytes(self) -> Mapping[str, int]:
-        """By store: bytes from the beginning of its log to its end."""
+        """Bytes from the beginning of each store's log to its end, by store."""
         return {store.label: held_bytes(store) for store in self.stores}
 
     @property

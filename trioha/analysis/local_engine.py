@@ -46,7 +46,7 @@ from trioha.analysis.stats import STATS
 from trioha.analysis.store_files import SPLIT_BYTES, LogSplit, StoreFiles
 
 RunTasks = Callable[[str, Sequence[Task], Progress], None]
-"""Decodes: what it is called, the pieces of work, and who is told how far it is."""
+"""Function that decodes: takes the name of the work, its tasks, and the progress to report to."""
 _CONTENTS = frozenset({"properties", "body"})
 _RARE = _CONTENTS | {
     "segment",
@@ -271,7 +271,7 @@ class LocalEngine:
 
 
 class Processes:
-    """As many processes as there are processors, started when there is enough work for them."""
+    """Pool of one process for each processor, started when there is enough work for them."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None

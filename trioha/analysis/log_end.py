@@ -1,4 +1,4 @@
-"""Where the last complete record of a log ends, asked again and again while it grows."""
+"""End of a log's last complete record, looked for again and again while the log grows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LEAPS_BYTES = (4 << 20, 64 << 10)
 
 @attrs.define(eq=False)
 class LogEnd:
-    """Remembers the end it found, and goes on from there."""
+    """Search for a log's end that goes on from the end found last."""
 
     offset: int = -1
 
     def find(self, store: StoreFiles) -> int:
-        """The end, or -1 while there is no record.
+        """Return the end as an offset in the log, or -1 while there is no record.
 
         Errors: AnalysisError when the file cannot be read.
         """

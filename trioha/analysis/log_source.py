@@ -13,7 +13,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class LogSource(Protocol):
-    """Where a scan takes its bytes from."""
+    """Source of the bytes of a scan."""
 
     @property
     def size(self) -> int:

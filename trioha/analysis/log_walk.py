@@ -1,12 +1,12 @@
-"""What is a sound record, what follows a damaged one, and where a log ends.
+"""Walk over a log: its sound records, the damage between them, and its end.
 
 Theory of operation. A record is sound at a position when its magic is there, PHYSICALOFFSET says
 so (a stale record in recycled bytes says otherwise), body, topic and properties fill its size
 exactly, and the topic is text. That is more than 128 bits that must agree, and it depends on
-nothing but the record's own bytes: whoever comes to a position, by walking or by searching, judges
-alike. So a log may be cut into splits anywhere. A split owns the records that begin in it, and the
-damage directly behind one of them; a split that begins in the middle of anything passes on to its
-first record without a word, for the split before has seen the same.
+nothing but the record's own bytes: a walk and a search judge a position alike. So a log may be cut
+into splits anywhere. A split owns the records that begin in it, and the damage directly behind one
+of them; a split that begins in the middle of anything goes on to its first record and reports
+nothing, for the split before has seen the same.
 
 A record may still have flipped bits inside body, properties or numbers; its checksum covers the
 body alone. In a DLEDGER log each record stands in an entry of 48 bytes and more, which says its own
@@ -36,7 +36,7 @@ from trioha.wire.record import (
 )
 
 ENTRY = struct.Struct(">IIqqq")
-"""Of a DLEDGER entry's header: magic, size, index, term, position."""
+"""First fields of a DLEDGER entry's header: magic, size, index, term, position."""
 ENTRY_SIZE = 48
 _RECORD_ENTRY = 1
 _EMPTY_ENTRIES = (2, 3)

@@ -1,4 +1,4 @@
-"""What a set of results was made from, and how far it got: `manifest.json`.
+"""Manifest of a set of results, `manifest.json`: the inputs, and the reports made so far.
 
 The file is there from the first moment, marked partial, and is written again as reports come in; so
 whatever ended an analysis, what lies on disk says what it is. Fields are added, never renamed.
@@ -64,7 +64,7 @@ class ReportRecord:
 
 @attrs.frozen
 class WindowExtent:
-    """What a store holds within the window."""
+    """Count and time span of a store's records within the window."""
 
     records: int
     first_ms: int
@@ -88,13 +88,13 @@ class Manifest:
     started_ms: int
     records: list[ReportRecord] = attrs.field(factory=list)
     extents: dict[str, WindowExtent] = attrs.field(factory=dict)
-    """By store; empty when no report read the logs."""
+    """Extents by store; empty when no report read the logs."""
     partial: bool = True
     reason: str | None = None
-    """Why it is partial."""
+    """Reason why it is partial."""
     finished_ms: int | None = None
     compared_with: str | None = None
-    """In words: the run or the window that the figures were compared with."""
+    """The run or the window that the figures were compared with, in words."""
 
     def as_json(self) -> dict[str, Any]:
         window = self.inputs.window

@@ -32,7 +32,7 @@ PAGE = "report.html"
 
 
 class OutputDirectory:
-    """Where an analysis writes. `open` it before anything is computed: a wrong --out ends early."""
+    """Directory of the results. `open` it before anything is computed: a wrong --out ends early."""
 
     def __init__(self, final: Path, *, overwrite: bool) -> None:
         self.final = final

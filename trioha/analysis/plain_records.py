@@ -53,7 +53,7 @@ class PlainRecords:
 
     heads: NDArray[np.void]
     begins: NDArray[np.int64]
-    """Where the record begins, or its entry in a DLEDGER log."""
+    """Position at which the record begins, or its entry in a DLEDGER log."""
     body_at: NDArray[np.int64]
     body_end: NDArray[np.int64]
     topic_end: NDArray[np.int64]
@@ -92,13 +92,13 @@ class PlainReader:
         if not len(begins):
             return None
         found = self._judged(window, window_at, begins)
-        # Where plain records are few, looking far ahead at each of them would cost a square.
+        # If plain records are few, a long look ahead at each of them would take quadratic time.
         is_whole = len(found) == len(begins)
         self._run = min(_RUN_MAX, 4 * self._run) if is_whole else max(_RUN_MIN, 2 * len(found))
         return found if len(found) else None
 
     def _begins(self, window: bytes, begin: int, stop: int) -> NDArray[np.int64]:
-        """Where records begin, if every size is right."""
+        """Return the positions at which records begin, if every size is right."""
         lead = self._lead
         stop = min(stop, len(window) - lead - SCAN_SIZE + 1)
         if begin >= stop or read_i32_be(window, begin + lead + _FLAGS_AT) & _V6:

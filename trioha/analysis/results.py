@@ -1,4 +1,4 @@
-"""What a report answers: values that tables, Parquet files, JSON and the HTML page are made from.
+"""Results of a report: the values of its tables, Parquet files, JSON and HTML page.
 
 A report is small: its rows are counted in hundreds, whatever the size of the stores. Times are
 milliseconds since 1970 (UTC), sizes bytes, shares 0 to 1; `None` means not known.
@@ -34,7 +34,7 @@ class Column:
 
     name: str
     unit: str = ""
-    """For people: ``B``, ``ms``, ``msg/s``; empty when the kind says it."""
+    """Unit for people: ``B``, ``ms``, ``msg/s``; empty when the kind says it."""
     kind: ColumnKind = "text"
 
 
@@ -79,7 +79,7 @@ class Chart:
     x_kind: AxisKind = "number"
     y_kind: AxisKind = "number"
     kinds: Sequence[str] = ()
-    """Of a timeline: its kinds in the order of the legend and its colours; others follow."""
+    """Kinds of a timeline, in the order of the legend and its colours; others follow."""
 
 
 @attrs.frozen
@@ -119,10 +119,10 @@ class Report:
 
 @attrs.frozen(kw_only=True)
 class ReportOptions:
-    """What the command line says to all reports."""
+    """Options of the command line for all reports."""
 
     now_ms: int
-    """When the analysis began: what "ago" and "still" are measured against."""
+    """Time at which the analysis began; "ago" and "still" are measured against it."""
     key: str | None = None
     message_id: str | None = None
     top: int = 20
@@ -130,10 +130,10 @@ class ReportOptions:
 
 
 class ReportModule(Protocol):
-    """What a module in `trioha.analysis.reports` offers."""
+    """Interface of a module in `trioha.analysis.reports`."""
 
     NEEDS: frozenset[str]
-    """Of: a view's name; ``journal``; ``two stores``; ``key or id``. What is missing skips it."""
+    """Names of views, ``journal``, ``two stores``, ``key or id``; without them it is skipped."""
 
     def run(self, engine: Engine, options: ReportOptions) -> Report: ...
 

@@ -93,7 +93,7 @@ class RowBatch:
     odd_hosts: dict[int, tuple[str, str]] = attrs.field(factory=dict)
     """Row -> born and store host, where one is IPv6."""
     contents: Sequence[Contents] | None = None
-    """Of a full scan: its rows in pieces, in order."""
+    """Contents of the rows of a full scan, in pieces and in order; else None."""
 
     def column(self, name: str) -> list[Any]:
         """Values of one column of `schema.COMMITLOG`, or COMMITLOG_FULL in a full scan.
@@ -183,7 +183,7 @@ class RowBatch:
 
     @cached_property
     def bodies(self) -> list[bytes]:
-        """Of each record of a full scan, not decompressed."""
+        """Body of each record of a full scan, not decompressed."""
         assert self.contents is not None, "only a full scan keeps bodies"
         return [
             bytes(body)
@@ -193,7 +193,7 @@ class RowBatch:
 
     @cached_property
     def properties(self) -> list[dict[str, str]]:
-        """Of each record of a full scan."""
+        """Properties of each record of a full scan."""
         assert self.contents is not None, "only a full scan keeps properties"
         return [
             decode_properties(bytes(raw))

@@ -29,8 +29,8 @@ from trioha.wire.record import SCAN_SIZE
 Detail = Literal["headers", "full"]
 
 CLOCK_SLACK_MS = 3_600_000
-"""How far a store's timestamps may run backwards before pruning by time could lose a record: a new
-master's clock, or one set back. Rows are compared exactly; only the choice of splits allows it."""
+"""Largest step back of a store's clock (a new master's, or one set back) with which pruning by time
+loses no record. Rows are compared exactly; only the choice of splits allows for the step."""
 
 _WINDOW_BYTES = 4 << 20
 _BATCH_ROWS = 16_384
@@ -42,7 +42,7 @@ _WRONG_CHECKSUM = "body does not match its checksum"
 
 @attrs.frozen(kw_only=True)
 class ScanFilter:
-    """Which records are wanted; all conditions hold at once, ranges are half open. Exact."""
+    """Conditions on wanted records, which hold all at once; ranges are half open. Exact."""
 
     topics: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
@@ -295,7 +295,7 @@ class _Scan:
         return self._source.size
 
     def _look_behind(self, position: int) -> None:
-        """Report damage behind the last record: whoever scans on from here passes over it."""
+        """Report damage behind the last record: a scan that goes on from here passes over it."""
         while position < self._segment.data_end:
             found = self._walk.sound(position)
             if isinstance(found, Sound) and found.record_at < 0:

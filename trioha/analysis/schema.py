@@ -16,7 +16,7 @@ from trioha.wire.properties import Property
 
 
 class AnalysisError(TriohaError):
-    """What is to be analysed cannot be: the text names it and the cure."""
+    """Failure of an analysis; the text names the cause and the cure."""
 
 
 class NothingHere(AnalysisError):

@@ -50,7 +50,7 @@ class LogTask:
     split: LogSplit
     detail: Detail
     columns: tuple[str, ...]
-    """Of `schema.DECODED`."""
+    """Names of columns of `schema.DECODED`."""
     filters: ScanFilter
     finds_damage: bool = True
     """The damage is wanted, bodies that do not match their checksums included."""
@@ -94,7 +94,7 @@ class LogTask:
 
     @property
     def keys_path(self) -> Path:
-        """Where the keys are written to."""
+        """Path of the file that the keys are written to."""
         return self._path(KEYS).with_suffix(".keys")
 
     def _path(self, kind: str) -> Path:

@@ -1,4 +1,4 @@
-"""The files of a store as they lie on disk, read-only, in use or not, whoever wrote them.
+"""Files of a store as they lie on disk, read-only, in use or not, of RocketMQ or trioha.
 
 A store is a broker's storePathRootDir: segments in ``commitlog/`` (one format for Java and trioha),
 or, written in DLEDGER mode, in ``dledger-<id>/data/``, there behind an older ``commitlog/`` if the
@@ -92,7 +92,7 @@ class LogSplit:
     is_closed: bool = False
     """The store was closed in order, so that a torn record at its end is damage."""
     gap: CorruptRow | None = None
-    """What is missing before the segment, for the split at its beginning."""
+    """Missing bytes of the log before the segment, for the split at its beginning."""
 
     @property
     def first_offset(self) -> int:
@@ -120,7 +120,7 @@ class StoreFiles:
     root: Path | None
     """None when only the log was given."""
     segments: list[Segment]
-    """In order; those that hold nothing yet are left out."""
+    """Segments in order; those that hold nothing yet are left out."""
     gaps: list[CorruptRow]
     """Missing segments between those that are there. `scan_split` reports them as well."""
     is_closed: bool

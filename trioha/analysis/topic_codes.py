@@ -30,7 +30,7 @@ class TopicCodes:
     def __init__(self, wanted: frozenset[str] | None = None) -> None:
         """`wanted`: None for all."""
         self.names: list[str] = []
-        """In the order in which they were met, so that it does not depend on how a log is cut."""
+        """Topics in the order in which they were met, which does not depend on how a log is cut."""
         self._wanted = wanted
         self._codes: dict[bytes, int] = {}
         self._keys = np.empty(0, np.uint64)

@@ -15,15 +15,15 @@ _TELL_EVERY_S = 1.0
 
 @attrs.frozen(kw_only=True)
 class CatchUpReport:
-    """How an empty slave reached its master's end."""
+    """Result of an empty slave's catch-up to its master's end."""
 
     log_bytes: int
     to_first_byte_s: float
-    """From the slave's ready line to the first byte seen in its log."""
+    """Seconds from the slave's ready line to the first byte seen in its log."""
     transfer_s: float
-    """From that first byte to the master's end."""
+    """Seconds from that first byte to the master's end."""
     mb_per_s: float
-    """Over the transfer; 1 MB is a million bytes."""
+    """Rate over the transfer; 1 MB is a million bytes."""
 
 
 async def watch_catch_up(

@@ -19,7 +19,7 @@ _SILENCE_S = 10.0
 
 @attrs.frozen(kw_only=True)
 class DrainReport:
-    """What draining a backlog took, first request to last answer."""
+    """Result of draining a backlog, from the first request to the last answer."""
 
     messages: int
     seconds: float

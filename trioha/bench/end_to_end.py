@@ -1,4 +1,4 @@
-"""From send to receipt at a fixed rate: one loop sends on schedule and keeps parked pulls.
+"""Latency from send to receipt at a fixed rate: one loop sends on schedule and keeps parked pulls.
 
 The body of each message begins with the moment its send was due, on this process's own clock, so
 nothing has to be matched and a late send is charged to the latency. With `delay_ms` all are timer
@@ -48,7 +48,7 @@ class EndToEndOptions:
 
 @attrs.frozen(kw_only=True)
 class EndToEndReport:
-    """What a run measured, after its warm-up."""
+    """Result of a run, after its warm-up."""
 
     sent: int
     received: int
@@ -64,7 +64,7 @@ class TimerReport(EndToEndReport):
     """The same of timer messages; `end_to_end_latency` is without their delay."""
 
     delivery_lateness: LatencySummary
-    """From the time at which a message was due to its delivery, by the broker's clock."""
+    """Time from the moment a message was due to its delivery, by the broker's clock."""
 
 
 Progress = Callable[[float, int, Histogram], None]

@@ -75,7 +75,7 @@ class SendFrame:
         born_at, serials_at = _places(frame, marks, id_prefix)
         if self._signed is not None:
             self._signed.cut(frame, marks, id_prefix)
-        # What stands between the places that change: before the birth timestamp, then before each
+        # Bytes between the places that change: before the birth timestamp, then before each
         # serial number, then the rest.
         self._head = frame[:born_at]
         ends = [position + _SERIAL_DIGITS for position in serials_at]
@@ -173,7 +173,7 @@ class ResponseReader:
 
     def __init__(self) -> None:
         self.refusals: Counter[int] = Counter()
-        """How often each code other than 0 came."""
+        """Number of responses by code, without code 0."""
         self.follow_ups: list[bytes] = []
         """Frames to send after the answers that were read."""
         self._rest = b""

@@ -17,7 +17,7 @@ _CELLS = (_VALUE_BITS_MAX - _CELL_BITS + 1) << _CELL_BITS
 
 @attrs.frozen
 class LatencySummary:
-    """What is reported of a histogram, in milliseconds."""
+    """Summary of a histogram, in milliseconds."""
 
     count: int
     avg_ms: float

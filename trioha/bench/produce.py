@@ -218,7 +218,7 @@ class ProduceLoad:
         return senders
 
     def _record(self, slots: list[int], now_ns: int) -> None:
-        # What left in one write was sent at one time and mostly comes back together.
+        # Sends of one write have one send time, and their answers mostly come together.
         sent = self._sent_ns
         record = self._second.record
         times = 0

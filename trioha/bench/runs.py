@@ -34,7 +34,7 @@ _FILL_CONCURRENCY = 16
 _TIMERS_DUE_S = 86_400
 _CATCH_UP_S = 600.0
 _SILENCE_S = 10.0
-# What a record holds beside the body: fixed part, topic, properties. Close enough to fill by.
+# Bytes of a record beside its body: fixed part, topic, properties. Close enough to fill by.
 _RECORD_EXTRA = 200
 
 
@@ -243,7 +243,7 @@ async def _drain_by_push(
 
 @attrs.define
 class _Tally:
-    """What a push consumer has brought."""
+    """Count of the messages that a push consumer received."""
 
     wanted: int
     complete: trio.Event

@@ -1,4 +1,4 @@
-"""What a benchmark runs against: a cluster given by its name server, or one of its own."""
+"""Target of a benchmark: a cluster given by its name server, or one of its own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BenchTarget:
     namesrv: str
     admin: Admin
     supervisor: Supervisor | None
-    """Of a cluster of our own."""
+    """Supervisor of a cluster of our own; None for a given one."""
     directory: Path
     settings: Sequence[str]
     slaves: int = 0

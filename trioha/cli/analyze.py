@@ -317,7 +317,7 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
 def _kept(
     directory: OutputDirectory, manifest: Manifest, progress: TerminalProgress
 ) -> Iterator[None]:
-    """Whatever ends an analysis early, what it had made stays and says that it is not all."""
+    """Keep the reports of an analysis that ends early; its page says that they are not all."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""`trioha bundle`: everything that somebody who was not there needs to understand an incident."""
+"""`trioha bundle`: everything that a person elsewhere needs to understand an incident."""
 
 from __future__ import annotations
 

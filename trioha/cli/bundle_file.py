@@ -65,7 +65,7 @@ class BundleFile:
             info = self._info(name, size)
 
             class Hashing(io.RawIOBase):
-                """What is packed is what was summed, even of a file that grows."""
+                """Reader that hashes just the bytes that are packed, even of a file that grows."""
 
                 def read(self, count: int = -1) -> bytes:
                     data = file.read(count)

@@ -38,11 +38,11 @@ _MAIN_RULES = {
     Area.DISK: "disk_ratio",
     Area.GROUP: "group_lag",
 }
-"""What a bare -w or -c means."""
+"""Rule of each area that a bare -w or -c sets."""
 
 
 class CheckGroup(click.Group):
-    """Whatever goes wrong is UNKNOWN, code 3, on stdout: 1 and 2 mean something else here."""
+    """Group that reports every failure as UNKNOWN, code 3, on stdout: 1 and 2 are WARN and CRIT."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -97,7 +97,7 @@ _check_options = all_of(
 
 
 def _rules_in_words(area: Area) -> str:
-    """For --help: what -w and -c can be about."""
+    """Return the rules that -w and -c can name, for --help."""
     ours = [rule for rule in RULES.values() if rule.area is area]
     head = ("RULE", "WARN", "CRIT", "WHEN")
     rows = [(name, warn, crit, doc) for name, warn, crit, _, doc in rule_rows(ours)]
@@ -318,7 +318,7 @@ def _missing_slaves(snapshot: ClusterSnapshot, wanted: int) -> list[Verdict]:
 
 
 def _unknowns(snapshot: ClusterSnapshot, area: Area, broker: str | None) -> list[str]:
-    """What keeps a good answer from being believed."""
+    """Return the reasons why a good result cannot be trusted."""
     silent = [one for one in snapshot.namesrvs if one.answer.error]
     if area is Area.NAMESRV:
         return []
@@ -336,7 +336,7 @@ def _unknowns(snapshot: ClusterSnapshot, area: Area, broker: str | None) -> list
 
 
 def _summary(snapshot: ClusterSnapshot, area: Area, verdicts: Sequence[Verdict]) -> str:
-    """What is said when all is well."""
+    """Return the line that is printed when all is well."""
     values = {
         name: max((one.reading.value or 0 for one in verdicts if one.rule.name == name), default=0)
         for name in ("gap_bytes", "disk_ratio", "group_lag")

@@ -1,4 +1,4 @@
-"""`trioha client list|describe|consume-directly`: who is connected, and what they do."""
+"""`trioha client list|describe|consume-directly`: connected clients, and what they do."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ from trioha.shown import shown_bytes
 
 @attrs.define
 class ConsumeProgress:
-    """How far the command has come, and whether it was told to stop."""
+    """Progress of the command, and whether it was told to stop."""
 
     printed: int = 0
     interrupted: bool = False
     obstacle: TriohaError | None = None
-    """Why nothing can have come."""
+    """Error that kept every message away; None if there was none."""
 
 
 @click.command("consume")

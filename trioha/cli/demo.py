@@ -226,7 +226,7 @@ class Demo(Demonstration):
 
 
 def _cut_in_words(node: Node) -> str:
-    """What the old master had to give up to follow."""
+    """Return in words what the old master cut from its log to follow the new one."""
     cuts = [path.name for path in (Path(str(node.facts["store"])) / "cut").glob("*-*")]
     sizes = [int(end) - int(begin) for begin, end, *_ in (name.split("-") for name in cuts)]
     if not sizes:

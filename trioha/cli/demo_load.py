@@ -34,7 +34,7 @@ GROUP = "demo-readers"
 BODY_BYTES = 128
 SENDERS = 16
 REST_S = 0.02
-"""After a send that was not stored."""
+"""Pause after a send that was not stored."""
 PRODUCER = ProducerConfig(send_timeout_s=2.0)
 
 
@@ -54,7 +54,7 @@ class SentLedger:
     received_twice: int = 0
     next_number: int = 0
     stored_times_s: list[float] = attrs.Factory(list)
-    """When each answer came that says: stored."""
+    """Time of each answer that says stored, in seconds of the monotonic clock."""
     _progress: trio.Event = attrs.Factory(trio.Event)
 
     async def wait_acknowledged(self, more: int) -> None:
@@ -141,12 +141,12 @@ class SentLedger:
                     consumer.ack(message)
 
     def longest_gap_s(self, since_s: float) -> float:
-        """The longest time without such an answer from then on."""
+        """Return the longest time without an answer that says stored, from `since_s` on."""
         times = [since_s, *(moment for moment in self.stored_times_s if moment > since_s)]
         return max((after - before for before, after in itertools.pairwise(times)), default=0.0)
 
     def faults_of(self, commitlog: Path) -> Sequence[str]:
-        """What a log has done wrong by this ledger; empty for nothing. Blocks."""
+        """Return the places where a log contradicts this ledger. Blocks."""
         places: dict[int, list[tuple[int, int]]] = {}
         ends: dict[int, int] = {}
         faults = []

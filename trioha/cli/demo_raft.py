@@ -142,7 +142,7 @@ class RaftDemo(Demonstration):
             self._say_rest()
 
     async def _look(self) -> ReplicaSet:
-        """The group as it is once it is registered."""
+        """Return the group once it is registered."""
         while True:
             groups = await look_at_groups(self.namesrv, _LOOK_PATIENCE_S)
             if groups:
@@ -152,7 +152,7 @@ class RaftDemo(Demonstration):
     async def _wait_leader(
         self, is_it: Callable[[RaftState], bool] = lambda one: True
     ) -> RaftState:
-        """Who leads, and serves. Not ideal: nobody tells a client, so this asks again."""
+        """Wait for a leader that serves. Not ideal: no node tells a client, so this asks again."""
         while True:
             for state in (await self._look()).raft_states:
                 if state.is_leader and state.is_serving and is_it(state):
@@ -160,7 +160,7 @@ class RaftDemo(Demonstration):
             await trio.sleep(_LOOK_AGAIN_S)
 
     async def _wait_level(self) -> ReplicaSet:
-        """Until everybody is there and keeps up with one leader."""
+        """Wait until every member is registered and keeps up with one leader."""
         while True:
             one = await self._look()
             states = one.raft_states

@@ -1,4 +1,4 @@
-"""How the demonstrations tell what they do: steps, checks that hold, deaths."""
+"""Output of the demonstrations: steps, checks that hold, deaths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trioha.services.node.signals import watch_signals
 from trioha.supervisor import Node, Supervisor, open_supervisor
 
 STEP_PATIENCE_S = 30.0
-"""For each step. All of them together take some seconds; a loaded machine gets more."""
+"""Limit of each step. All of them together take some seconds; a loaded machine gets more."""
 SMALL_SETTINGS = (
     # Small files, and no opinion on how full this machine's disk is.
     "mappedFileSizeCommitLog=64MiB",
@@ -48,7 +48,7 @@ async def interrupt_on(shutdown: trio.Event) -> None:
 
 
 def say_death(node: Node) -> None:
-    """For the supervisor."""
+    """Print that a node died, and its last lines."""
     click.echo(f"   {node.name} died, exit code {node.process.returncode}; it said last:", err=True)
     click.echo(indented("\n".join(node.tail())), err=True)
 
@@ -64,7 +64,7 @@ def environment() -> dict[str, str]:
 
 @attrs.define(eq=False)
 class Demonstration(ABC):
-    """What both have: nodes in a folder, an account of messages, and checks that are told."""
+    """Base of both: nodes in a folder, a ledger of messages, and checks that are printed."""
 
     directory: Path
     count: int

@@ -26,7 +26,7 @@ from trioha.compiled import this_build
 _PYTHON_MIN = (3, 11)
 _LIBRARIES = ("attrs", "click", "msgpack", "msgspec", "trio")
 _OPEN_FILES_GOOD = 65_536
-"""What docs/cli.md gives a broker: a connection each, and segments."""
+"""Open files that docs/cli.md gives a broker: one for each connection and each segment."""
 _OPEN_FILES_MIN = 1_024
 _DISK_MIN = 2 << 30
 _DISK_USED_MAX = 0.75

@@ -1,4 +1,4 @@
-"""What `trioha doctor` says of processor time: a broker that waits for it looks like a slow one."""
+"""Checks of processor time for `trioha doctor`: a broker that waits for it looks slow."""
 
 from __future__ import annotations
 

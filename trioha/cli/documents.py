@@ -1,4 +1,4 @@
-"""How the nouns run a job and print what it returns: for people, or as a document.
+"""Runs the jobs of the nouns and prints what they return: for people, or as a document.
 
 Every command of a noun takes ``-o table|wide|json|yaml``. The document is the job's result, field
 for field; `docs/schemas` has its schema. A command that changes something makes its plan, shows it,
@@ -44,7 +44,7 @@ loss_options = all_of(dry_run_option, yes_option, noun_options, click.pass_conte
 
 
 class JobPlan(attrs.AttrsInstance, Protocol):
-    """What plans of changes have in common."""
+    """Fields that all plans of changes have."""
 
     @property
     def loses(self) -> list[str]: ...

@@ -20,7 +20,7 @@ from trioha.failover.outcome import Outcome, Result, Step, plan_as_dict
 from trioha.failover.plan import Kind, Plan
 
 OUTCOME_UNKNOWN = 5
-"""Of this command: what happened is not known. (Elsewhere 5 is a node's refusal.)"""
+"""Exit code: the outcome is not known. (Of other commands, 5 is a node's refusal.)"""
 _EXIT_CODES: Mapping[Result, int] = {
     Result.DONE: ExitCode.OK,
     Result.REFUSED: ExitCode.FAILED,
@@ -124,7 +124,7 @@ def _exit_code_of(plan: Plan) -> int:
 
 
 def plan_in_words(plan: Plan) -> str:
-    """A plan for people: from whom to whom, what it costs, why which candidate, what forbids it."""
+    """Return a plan in words: both masters, the loss, each candidate with its reason, refusals."""
     lines = []
     target, master = plan.target, plan.master
     if target is not None:
@@ -152,7 +152,7 @@ def _in_words(replica: ReplicaFacts) -> str:
 
 
 def outcome_in_words(outcome: Outcome) -> str:
-    """What became of it, and what is not yet as it should be."""
+    """Return the outcome in words, and what is not yet as it should be."""
     mark = "" if outcome.result is Result.DONE else "! "
     return "\n".join([f"{mark}{outcome.message}", *(f"! {note}" for note in outcome.notes)])
 

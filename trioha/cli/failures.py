@@ -1,4 +1,4 @@
-"""From an exception to one line and an exit code. `docs/cli.md` has the table."""
+"""Turns an exception into one line and an exit code. `docs/cli.md` has the table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trioha.errors import (
 class ExitCode(IntEnum):
     OK = 0
     FAILED = 1
-    """What was asked for did not happen."""
+    """The command failed: what was asked for did not happen."""
     USAGE = 2
     """The command line or the configuration is wrong; nothing was tried."""
     UNKNOWN = 3
@@ -101,7 +101,7 @@ def _exit_code(error: BaseException) -> ExitCode:
 
 
 def in_words(error: BaseException) -> str:
-    """What went wrong, and the cure where we know one."""
+    """Return an error's message, and the cure if one is known."""
     if not isinstance(error, OSError):
         return str(error)
     what = os.strerror(error.errno) if error.errno else str(error)
@@ -111,7 +111,7 @@ def in_words(error: BaseException) -> str:
 
 
 def telling_leaf(error: BaseException) -> BaseException:
-    """Of a group, the member to report: an interrupt, else a bug, else the first."""
+    """Return the error of a group to report: an interrupt, else a bug, else the first."""
     leaves = list(_leaves(error))
     for leaf in leaves:
         if isinstance(leaf, KeyboardInterrupt):

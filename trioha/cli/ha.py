@@ -144,7 +144,7 @@ def _status_of(replica: Replica) -> Status:
 
 
 def _fill_gaps(brokers: Sequence[Status]) -> None:
-    """What a slave lacks of its master's log, when both have answered.
+    """Fill in the bytes that each slave lacks of its master's log, when both have answered.
 
     A link's own word goes no further than the last frame: a master that has nothing to send, or
     will send nothing, looks the same to its slave.

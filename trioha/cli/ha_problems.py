@@ -1,4 +1,4 @@
-"""What `trioha ha status` calls a problem, in plain words."""
+"""Problems that `trioha ha status` reports, in plain words."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Itera
 
 
 def _goes_further(broker: Status, master: Status) -> bool:
-    """By the epochs in which their logs end, then by their ends; of Java brokers by ends alone."""
+    """Compare the epochs in which both logs end, then the ends; of Java brokers the ends alone."""
     epoch, masters_epoch = broker.get("log_epoch"), master.get("log_epoch")
     ends = broker["max_phy_offset"] or 0, master["max_phy_offset"] or 0
     if epoch is None or masters_epoch is None:

@@ -1,4 +1,4 @@
-"""What `trioha ha status` tells of groups that elect their masters."""
+"""Part of `trioha ha status` on groups that elect their masters."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Status = dict[str, Any]
 
 
 def is_member(broker: Status) -> bool:
-    """It is of a DLEDGER group, by its own word."""
+    """Return whether the broker says that it is in a DLEDGER group."""
     return isinstance(broker.get("raft"), dict)
 
 
 def without_groups(brokers: Sequence[Status]) -> list[Status]:
-    """Those whose masters are made by operators, or who have not said."""
+    """Return the brokers of sets without a member that says it is in a DLEDGER group."""
     groups = {broker["name"] for broker in brokers if is_member(broker)}
     return [broker for broker in brokers if broker["name"] not in groups]
 
 
 def groups_of(brokers: Sequence[Status]) -> tuple[ReplicaSet, ...]:
-    """The DLEDGER groups among these statuses, members that do not answer included."""
+    """Return the DLEDGER groups among these statuses, members that do not answer included."""
     raw = {
         "at_wall_ms": 0,
         "namesrvs": [],

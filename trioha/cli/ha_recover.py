@@ -84,7 +84,7 @@ async def _recover(
 
 
 def cut_in_words(cut: Cut) -> str:
-    """What a folder holds, for people."""
+    """Return the content of a cut's folder in words."""
     note = cut.note
     lines = [
         f"offsets {cut.begin} to {cut.end}, {size_in_words(cut.end - cut.begin)},"

@@ -148,7 +148,7 @@ async def _addresses_of(admin: Admin, broker: str, broker_id: int) -> tuple[str,
 
 
 async def _wait_level(admin: Admin, address: str, before: int) -> dict[str, Any]:
-    """Until the slave has copied its master's log, or its next attempt has failed."""
+    """Wait until the slave has copied its master's log, or its next attempt has failed."""
     silent = 0
     while True:
         await trio.sleep(_AGAIN_S)
@@ -183,7 +183,7 @@ def _attempts(status: Mapping[str, Any]) -> int:
 
 
 def plan_in_words(broker: str, broker_id: int, told: Mapping[str, Any]) -> str:
-    """What would be given up."""
+    """Return the plan in words: the log that the slave gives up, and the one that it copies."""
     size = told["max_phy_offset"] - told["min_phy_offset"]
     lines = [
         f"{broker} {broker_id} at {told['address']}: sets aside its log, offsets"

@@ -1,4 +1,4 @@
-"""What `trioha ha status` tells of terms of mastership, and where nodes disagree about them."""
+"""Part of `trioha ha status` on terms of mastership, and on nodes that disagree about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STANDING_MASTER = "MASTER"
 
 
 def terms_in_words(brokers: Sequence[Status]) -> list[str]:
-    """Who is what in which epoch, and how each set came there; nothing of a set of Java brokers."""
+    """Return tables of each node's role and epoch and each set's terms; none for Java brokers."""
     ours = [broker for broker in brokers if broker.get("standing")]
     if not ours:
         return []
@@ -65,14 +65,14 @@ def _terms(members: Iterator[Status]) -> Iterator[Mapping[str, object]]:
 
 
 def believed_master(broker: Status) -> str:
-    """The address of whom a node takes for the master of its set; "" for nobody."""
+    """Return the address that a node takes for its set's master; "" if it knows of none."""
     if broker.get("standing") == _STANDING_MASTER:
         return str(broker["address"])
     return str(broker.get("follows") or "")
 
 
 def problems_of_terms(broker: Status, who: str) -> Iterator[str]:
-    """What a node says of its own standing."""
+    """Yield the problems that a node reports of its own standing."""
     if reason := broker.get("fenced_by"):
         yield f"{who}: takes no writes: {reason}"
     elif broker.get("standing") == "FENCED":
@@ -87,7 +87,7 @@ def problems_of_terms(broker: Status, who: str) -> Iterator[str]:
 
 
 def disagreements(brokers: Sequence[Status]) -> list[str]:
-    """Who contradicts whom about who is master."""
+    """Return the contradictions between nodes about the master and its epoch."""
     found: list[str] = []
     for name, group in groupby(brokers, lambda one: one["name"]):
         members = [one for one in group if one.get("standing")]

@@ -117,7 +117,7 @@ def namesrv_from(
     settings: Sequence[str] = (),
     insecure: bool = False,
 ) -> Loaded[NamesrvConfig]:
-    """As `broker_from`, for a name server."""
+    """Do the same as `broker_from`, for a name server."""
     flags = [*_listen_entries(listen), *_entries("--insecure", insecure=insecure or None)]
     return load_namesrv(file, os.environ, [*flags, *map(set_entry, settings)])
 

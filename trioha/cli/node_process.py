@@ -43,7 +43,7 @@ Facts = Callable[[Any], Mapping[str, object]]
 
 @attrs.frozen
 class ProcessOptions:
-    """How a node behaves as a process."""
+    """Options of a node's process: its ready line, its end with stdin, its log."""
 
     ready_json: bool = False
     until_stdin_ends: bool = False

@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, aligned tables for people, and sizes in words."""
+"""Output of commands: JSON for programs, aligned tables for people, and sizes in words."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _ENDED = {TransactionState.COMMIT: "committed", TransactionState.ROLLBACK: "roll
 
 @attrs.frozen(kw_only=True)
 class SendOptions:
-    """What to send."""
+    """Messages to send, and the way to send them."""
 
     template: Message
     count: int | None
@@ -44,12 +44,12 @@ class SendOptions:
     shard_key: str | None
     each: bool
     transaction: TransactionState | None = None
-    """How the transaction of each message ends; None: without transactions."""
+    """Outcome of each message's transaction; None: without transactions."""
 
 
 @attrs.define(kw_only=True)
 class SendTally:
-    """What has come of it so far."""
+    """Results of the sends so far."""
 
     statuses: Counter[str] = attrs.Factory(Counter)
     started_s: float = 0.0
@@ -157,7 +157,7 @@ async def _produce(namesrv: str, group: str, options: SendOptions, tally: SendTa
 
 
 async def _know_nothing(_: ReceivedMessage) -> TransactionState:
-    # Of other transactions of the group; those of this command have ended, or are to stay open.
+    # The broker asks about other transactions of the group: this command's ended or stay open.
     return TransactionState.UNKNOWN
 
 

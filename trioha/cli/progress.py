@@ -1,4 +1,4 @@
-"""How far long work is: a bar on a terminal, a line every few seconds elsewhere. On stderr."""
+"""Progress of long work: a bar on a terminal, a line every few seconds elsewhere. On stderr."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def _tell_end(
 
 
 def plan_in_words(plan: ChangePlan) -> str:
-    """Who would be asked for what, what that costs, what forbids it."""
+    """Return a plan in words: the request, the leader that gets it, its cost, what forbids it."""
     lines = []
     if plan.leader is not None:
         who = f"{plan.leader.member_id} ({plan.leader_address}), term {plan.leader.term}"

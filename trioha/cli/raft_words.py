@@ -65,7 +65,7 @@ def _member_row(one: ReplicaSet, replica: Replica) -> dict[str, object]:
 
 
 def problems_of_group(one: ReplicaSet) -> Iterator[str]:
-    """What is wrong with a group and its members."""
+    """Yield the problems of a group and its members."""
     whole = condition_of_set(one)
     if whole.level >= Level.WARN and whole.why:
         yield f"{one.name}: {whole.why}"
@@ -78,7 +78,7 @@ def problems_of_group(one: ReplicaSet) -> Iterator[str]:
             continue
         for refusal in replica.raft.refusals:
             if (refusal.age_s or 0.0) > _REFUSALS_TOLD_S:
-                continue  # who is still wrong comes again every second
+                continue  # a peer that is still refused tries again every second
             ago = age_in_words(refusal.age_s)
             yield f"{who}: refused {refusal.peer} {ago} ago: {refusal.reason}"
         if replica.raft.transfer_error:
@@ -97,7 +97,7 @@ def is_well(groups: Sequence[ReplicaSet]) -> bool:
 
 
 def group_as_dict(one: ReplicaSet) -> dict[str, object]:
-    """For ``-o json``: what was understood, and beside it what each member said."""
+    """Return a group for ``-o json``: what was understood, and what each member said."""
     leader, whole = leader_of(one.raft_states), condition_of_set(one)
     return {
         "name": one.name,

@@ -153,7 +153,7 @@ def _tell(mark: Mark) -> None:
 
 
 def recording_facts(recording: Recording, path: Path) -> dict[str, Any]:
-    """What a recording holds, as plain values."""
+    """Return the content of a recording as plain values."""
     last = recording.raw(len(recording.frames) - 1)
     return {
         "file": str(path),

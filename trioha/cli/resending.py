@@ -1,4 +1,4 @@
-"""What `trioha message resend` and `trioha dlq resend` share: plan, progress, outcome."""
+"""Parts that `trioha message resend` and `trioha dlq resend` share: plan, progress, outcome."""
 
 from __future__ import annotations
 

@@ -84,9 +84,9 @@ async def run_cluster(
 
 
 async def wait_serving_leader(namesrv: str, *, groups: int = 1) -> ReplicaSet:
-    """Until so many groups' leaders serve; returns one of them. The caller owns patience.
+    """Wait until leaders of so many groups serve; return one group. The caller owns patience.
 
-    Not ideal: nobody tells a client, so this asks again.
+    Not ideal: no node tells a client, so this asks again.
     """
     while True:
         serving = [

@@ -35,7 +35,7 @@ def command(output: str) -> None:
 
 
 def version_facts() -> dict[str, object]:
-    """What runs here, as plain values."""
+    """Return the versions of trioha and of what it runs on, as plain values."""
     return {
         "trioha": __version__,
         "build": str(this_build()),

@@ -34,7 +34,7 @@ _FAR_FUTURE_MS = 2**63 - 1
 
 @attrs.frozen
 class QueueProgress:
-    """How far a group is in one queue."""
+    """Progress of a group in one queue."""
 
     queue: MessageQueue
     broker_offset: int
@@ -69,7 +69,7 @@ class Admin:
         return decode_topic_list(success(response).body_bytes())
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where the topic is now, freshly asked."""
+        """Return the topic's route, newly asked of the name server."""
         route = await self._routes.refresh(topic)
         if route is None:
             raise NoRoute(f"topic {topic} does not exist")
@@ -124,7 +124,7 @@ class Admin:
             await trio.sleep(0.05)
 
     async def node_status(self, address: str) -> Mapping[str, object]:
-        """What a trioha node says of itself and its replication links.
+        """Return what a trioha node says of itself and its replication links.
 
         Errors: CommandError 3 from a node that is not trioha.
         """
@@ -206,7 +206,7 @@ class Admin:
         return found
 
     async def consumer_progress(self, group: str, topic: str) -> list[QueueProgress]:
-        """How far the group is in the topic, queue by queue."""
+        """Return the group's progress in each queue of the topic."""
         route = await self.route(topic)
         progress: list[QueueProgress] = []
         for name in route.brokers:
@@ -231,7 +231,7 @@ class Admin:
         return sorted(progress, key=lambda entry: entry.queue)
 
     async def log_end(self, address: str) -> int:
-        """The end of a broker's commitlog, whether it is trioha or Java."""
+        """Return the end offset of a broker's commitlog, whether it is trioha or Java."""
         try:
             return int(str((await self.node_status(address))["max_phy_offset"]))
         except CommandError:

@@ -1,6 +1,6 @@
-"""Who of a group reads which queue (AllocateMessageQueueAveragely.java, MessageQueue.compareTo).
+"""Queues of each group member (AllocateMessageQueueAveragely.java, MessageQueue.compareTo).
 
-Theory of operation. Nobody assigns queues: every member sorts the same queues and the same client
+Theory of operation. No node assigns queues: every member sorts the same queues and the same client
 ids in the same way, and takes its own share. So the order is part of the protocol. Java compares
 strings by UTF-16 units, Python by code points; they differ above U+FFFF, hence `_java_order`.
 Shares are contiguous runs; the first members get one more when the division leaves a rest.

@@ -48,12 +48,12 @@ _serials = itertools.count(1)
 
 @attrs.frozen(kw_only=True)
 class ClusterConfig:
-    """How patient a client is with its cluster."""
+    """Timeouts, intervals, credentials and identity of a client."""
 
     connect_timeout_s: float = 3.0
     request_timeout_s: float = 3.0
     route_interval_s: float = 30.0
-    """How often known routes are asked for again."""
+    """Interval at which known routes are asked for again."""
     heartbeat_interval_s: float = 30.0
     """Brokers forget a client after 120 s without one."""
     credentials: Credentials | None = attrs.field(factory=current_credentials)
@@ -166,7 +166,7 @@ class Cluster:
             if opening is None:
                 return await self._open(address)
             await opening.wait()
-            # Who opened it may have failed or been cancelled: look again.
+            # The task that opened it may have failed or been cancelled: look again.
 
     async def _open(self, address: str) -> RemotingClient:
         opened = self._opening[address] = trio.Event()

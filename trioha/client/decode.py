@@ -1,4 +1,4 @@
-"""From the records of a pull answer to messages."""
+"""Turns the records of a pull answer into messages."""
 
 from __future__ import annotations
 

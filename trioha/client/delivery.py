@@ -24,7 +24,7 @@ Handler = Callable[[ReceivedMessage], Awaitable[None]]
 _BUDGET = 64
 """Messages a worker takes in a row before it lets others run."""
 _AGAIN_S = 5.0
-"""When the broker does not take a message back, it is tried here again after this time."""
+"""Pause before a message that the broker does not take back is tried here again."""
 
 
 class ConsumeLater(Exception):

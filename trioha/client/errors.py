@@ -1,4 +1,4 @@
-"""What a send can come to besides a result: each says whether the message may be stored."""
+"""Errors of a send: each says whether the message may be stored."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def new_order(
     confirmed: Plan | None = None,
     operator: str = "",
 ) -> Order:
-    """What to do, under a fresh ticket."""
+    """Return the order for a failover, with a new ticket."""
     return Order(
         broker_name=broker_name,
         namesrvs=cluster.namesrvs,
@@ -40,7 +40,7 @@ def new_order(
 
 
 async def plan_failover(cluster: Cluster, order: Order) -> Plan:
-    """What a failover would do now, or why it may not."""
+    """Return what a failover would do now, or why it may not."""
     return await drive(dry_run(order), cluster)
 
 

@@ -1,4 +1,4 @@
-"""Which queues are ours: asks who is in the group and takes our share."""
+"""Our share of the queues: asks a broker for the group's members and allocates."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Membership:
         return allocate_averagely(self._cluster.client_id, client_ids, route.read_queues)
 
     async def _client_ids(self, route: TopicRoute) -> tuple[str, ...]:
-        """Everybody in the group, as the first broker that answers sees it."""
+        """Return the client ids of the group, as the first broker that answers lists them."""
         failure: TriohaError = NoRoute(f"no broker is known for {route.topic}")
         for broker_name in route.brokers:
             node = route.reader(broker_name, MASTER_ID)

@@ -39,7 +39,7 @@ class Message:
     tags: str = ""
     """One tag as a rule; consumers select by it."""
     keys: tuple[str, ...] = attrs.field(default=(), converter=_keys)
-    """What the broker indexes it by. No blanks inside a key."""
+    """Keys by which the broker indexes the message. No blanks inside a key."""
     delay_level: int = 0
     """1..18 deliver later (1s 5s 10s 30s 1m … 2h), 0 at once."""
     delay_s: float = 0
@@ -78,7 +78,7 @@ class SendResult:
     queue: MessageQueue
     queue_offset: int
     recall_handle: str = ""
-    """What `Producer.recall` takes a delayed message back with; empty where it cannot."""
+    """Handle with which `Producer.recall` takes a delayed message back; empty where it cannot."""
 
 
 @attrs.frozen
@@ -148,7 +148,7 @@ class ReceivedMessage:
 
     @property
     def reconsume_times(self) -> int:
-        """How often it was handed back before."""
+        """Number of times that the message was handed back before."""
         return self.record.reconsume_times
 
     @property
@@ -157,7 +157,7 @@ class ReceivedMessage:
 
 
 class ConsumeFrom(Enum):
-    """Where a group begins that has no progress yet."""
+    """Position at which a group without progress begins."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
@@ -182,4 +182,4 @@ class PullResult:
     min_offset: int
     max_offset: int
     suggested_broker_id: int = 0
-    """Where the broker wants the next pull of this queue to go."""
+    """Broker id that the next pull of this queue should go to."""

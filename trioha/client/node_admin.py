@@ -17,7 +17,7 @@ from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
 POLL_S = 10.0
-"""How long a follower's question may lie at the node."""
+"""Seconds that the node may park the request of a journal's follower."""
 
 
 class NodeAdmin:
@@ -58,7 +58,7 @@ class NodeAdmin:
         return read_settings(self.address, await self._ask(RequestCode.TRIOHA_NODE_CONFIG))
 
     async def status(self) -> Mapping[str, Any]:
-        """What a broker says of itself and its replication links."""
+        """Return what a broker says of itself and its replication links."""
         return read_map(self.address, await self._ask(RequestCode.TRIOHA_NODE_STATUS))
 
     async def _ask(self, code: RequestCode) -> RemotingCommand:

@@ -1,4 +1,4 @@
-"""What one consumer holds of one queue: messages under way, and how far it may commit.
+"""Messages of one queue that one consumer holds, and the offset that it may commit.
 
 Theory of operation (ProcessQueue.java). Messages enter in offset order and leave in any order. The
 committable offset is the lowest one still here, or, when none is, the offset of the next pull:
@@ -17,7 +17,7 @@ from trioha.client.message import MessageQueue, ReceivedMessage
 
 @attrs.frozen
 class FlowLimits:
-    """What one queue may hold before its pulls pause. Java's: 1000 messages, 100 MiB."""
+    """Limits of what one queue holds before its pulls pause. Java's: 1000 messages, 100 MiB."""
 
     messages_max: int = 1000
     bytes_max: int = 64 << 20
@@ -73,9 +73,9 @@ class ProcessQueue:
         return offset if offset != self._committed else None
 
     def committed(self, offset: int) -> None:
-        """The master has been told."""
+        """Note that the master has this offset."""
         self._committed = offset
 
     def forget_committed(self) -> None:
-        """What the master was told may be lost."""
+        """Forget the committed offset: the master may have lost it."""
         self._committed = -1

@@ -48,7 +48,7 @@ _RETRIABLE = {
     ResponseCode.NO_PERMISSION,
     ResponseCode.TOPIC_NOT_EXIST,
 }
-# It may have been failed over: the name server knows who is master now.
+# The broker may have been demoted: the name server knows the new master.
 NOT_MASTER = {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION}
 _SAME_BROKER_PAUSE_S = 0.1
 
@@ -57,13 +57,13 @@ Encode = Callable[[MessageQueue], RemotingCommand]
 
 @attrs.frozen(kw_only=True)
 class ProducerConfig:
-    """How hard a producer tries."""
+    """Attempts, timeout and size limit of a producer's sends."""
 
     attempts_max: int = 3
     send_timeout_s: float = 6.0
-    """Of one attempt. Above the broker's own waits for disk (5 s) and slave (3 s)."""
+    """Timeout of one attempt. Above the broker's own waits for disk (5 s) and slave (3 s)."""
     body_bytes_max: int = 4 << 20
-    """As at the broker (maxMessageSize)."""
+    """Largest body in bytes; the broker's default (maxMessageSize)."""
 
 
 class Producer:
@@ -270,7 +270,7 @@ class Producer:
 
 @attrs.frozen
 class ProducerMembership:
-    """What a member of a producer group stands on."""
+    """Parts of a client that a member of a producer group uses."""
 
     cluster: Cluster
     routes: RouteTable

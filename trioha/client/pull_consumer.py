@@ -58,7 +58,7 @@ class PullConsumer:
         return await self._requests.max_offset(queue)
 
     async def offset_at(self, queue: MessageQueue, wall_ms: int) -> int:
-        """Where to pull from to begin at a time."""
+        """Return the offset of the message stored nearest to a time."""
         return await self._requests.offset_at(queue, wall_ms)
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:

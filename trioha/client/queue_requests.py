@@ -1,4 +1,4 @@
-"""What a consumer asks brokers about one queue: messages, limits, progress."""
+"""Requests of a consumer about one queue: messages, limits, progress."""
 
 from __future__ import annotations
 

@@ -40,12 +40,12 @@ _FAILURES = (Unreachable, NoRoute, CommandError, RemoteProtocolError)
 
 @attrs.frozen(kw_only=True)
 class PushConsumerConfig:
-    """How a push consumer reads."""
+    """Settings of a push consumer."""
 
     consume_from: ConsumeFrom = ConsumeFrom.LAST
-    """Where a group without progress begins."""
+    """Position at which a group without progress begins."""
     consume_timestamp_ms: int = 0
-    """For ConsumeFrom.TIMESTAMP."""
+    """Store time for ConsumeFrom.TIMESTAMP, in milliseconds since 1970."""
     model: MessageModel = MessageModel.CLUSTERING
     orderly: bool = False
     """One message of a queue at a time, in order; a failed one is tried until it succeeds."""
@@ -53,12 +53,12 @@ class PushConsumerConfig:
     """Handlers at a time, all queues together; in orderly mode it is one per queue."""
     pull_count: int = 32
     suspend_s: float = 15.0
-    """How long the broker may park a pull."""
+    """Longest time that the broker may park a pull."""
     limits: FlowLimits = FlowLimits()
     commit_interval_s: float = 5.0
     rebalance_interval_s: float = 20.0
     reconsume_times_max: int = 16
-    """After so many redeliveries the broker moves a message to the group's DLQ."""
+    """Redeliveries after which the broker moves a message to the group's DLQ."""
     retry_delay_level: int = 0
     """Delay level of redeliveries; 0: the broker's ladder, 10 s first."""
 
@@ -98,7 +98,7 @@ class QueueTask:
                 self.held.dropped = True
 
     def release(self) -> None:
-        """Stop pulling; the queue is somebody else's now."""
+        """Stop pulling; the queue now belongs to another member."""
         self.released = True
         self._scope.cancel()
 
@@ -148,7 +148,7 @@ class QueueTask:
             except _FAILURES as error:
                 log.warning("progress of %s not read back: %s", self.queue, error)
                 return
-            # Somebody else set any other offset: an operator, or the queue's next member.
+            # Any other offset was set by an operator or by the queue's next member.
             if kept == self._riding:
                 held.forget_committed()
                 await self.commit()
@@ -229,7 +229,7 @@ class QueueTask:
         return held.commit_offset if self._config.model is MessageModel.CLUSTERING else -1
 
     async def _recover(self) -> None:
-        """After a failure: learn the route anew, then wait a little, longer each time.
+        """Refresh the route after a failure, then wait a little, longer each time.
 
         A broker that died may have lost the progress that it was told: it is told again.
         """

@@ -30,7 +30,7 @@ from trioha.watch.snapshot import ClusterSnapshot, Tables
 from trioha.wire.address import parse_namesrvs
 
 _WAIT_SHARE = 0.5
-"""Of an interval: a frame waits so long for answers on their way."""
+"""Share of an interval that a frame waits for answers on their way."""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,7 +49,7 @@ class RecordOptions:
 
 @attrs.frozen
 class Recorded:
-    """What came of it."""
+    """Counts of a finished recording."""
 
     frame_count: int
     mark_count: int
@@ -58,7 +58,7 @@ class Recorded:
 
 
 def earlier_file(path: Path) -> Path:
-    """What the file before this one is called."""
+    """Return the path of the file before this one."""
     return path.with_name(f"{path.name}.1")
 
 
@@ -78,7 +78,7 @@ class RecordingFile:
                 raise TriohaError(
                     f"{path} is there already; --overwrite replaces it, or name another file"
                 )
-            # Whoever still reads or writes the old file keeps it as it is.
+            # A process that still reads or writes the old file keeps it as it is.
             path.unlink()
         self._encoder = Encoder()
         self._file = -1

@@ -36,7 +36,7 @@ _DECISIONS_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
 
 class Fate(Enum):
-    """What became of a record."""
+    """Outcome of one record."""
 
     SENT = "sent"
     PRESENT = "present"
@@ -49,7 +49,7 @@ class Fate(Enum):
 
 @attrs.define(eq=False)
 class Tally:
-    """How far it is."""
+    """Counts of a recovery so far."""
 
     counts: Counter[Fate] = attrs.Factory(Counter)
     topics: Counter[str] = attrs.Factory(Counter)

@@ -24,7 +24,7 @@ MASTER_ID = 0
 
 @attrs.frozen
 class TopicRoute:
-    """Where a topic's queues are now."""
+    """Brokers and queues of a topic."""
 
     topic: str
     brokers: Mapping[str, Mapping[int, str]]

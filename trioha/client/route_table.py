@@ -20,7 +20,7 @@ from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import TopicRouteData
 
 _BORROWED_S = 1.0
-"""How long the default topic's route stands in for a topic that its first send creates."""
+"""Time that the default topic's route stands in for a topic that its first send creates."""
 
 
 class RouteTable:

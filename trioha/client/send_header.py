@@ -98,7 +98,7 @@ def send_batch_command(
         )
         for message, msg_id in zip(messages, msg_ids, strict=True)
     ]
-    # Of the batch as a whole: it waits if one of its messages does.
+    # The property is the batch's: the broker waits if one of its messages asks for it.
     waits = any(message.wait_store_ok for message in messages)
     properties = {} if waits else {Property.WAIT: "false"}
     return _command(

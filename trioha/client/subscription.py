@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: everything, or messages with one of some tags.
+"""Subscription of a consumer to a topic: everything, or messages with one of some tags.
 
 The broker compares hashes (FilterAPI.java), so a message with another tag of the same hash may
 come; `matches` compares the tags themselves.
@@ -38,7 +38,7 @@ class Subscription:
         return not self.tags or message.tags in self.tags
 
     def data(self) -> SubscriptionData:
-        """As the heartbeat tells it."""
+        """Return the subscription as a heartbeat carries it."""
         return SubscriptionData(
             topic=self.topic,
             sub_string=self.expression if self.tags else ALL,

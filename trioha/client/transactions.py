@@ -46,18 +46,18 @@ _NOT_HANDLED = {*NOT_MASTER, ResponseCode.SYSTEM_BUSY}
 
 
 class TransactionState(Enum):
-    """What became of a local transaction."""
+    """Outcome of a local transaction."""
 
     COMMIT = SysFlag.TRANSACTION_COMMIT
     ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
     UNKNOWN = 0
-    """Ask later."""
+    """The broker is to ask again later."""
 
 
 Execute = Callable[[SendResult], Awaitable[TransactionState]]
 """Does the local transaction of a half message that is stored."""
 Check = Callable[[ReceivedMessage], Awaitable[TransactionState]]
-"""Says what became of the local transaction of a half message, which another process may have
+"""Returns the outcome of the local transaction of a half message, which another process may have
 sent. UNKNOWN, or an exception: the broker asks again."""
 
 
@@ -69,12 +69,12 @@ class TransactionResult:
     """The half message. Where the message lies after a commit is not known."""
     outcome: TransactionState
     reason: str = ""
-    """Why the broker has not confirmed the outcome; then checks decide. Empty once it has."""
+    """Reason that the broker has not confirmed the outcome, so checks decide. Empty once it has."""
 
 
 @attrs.frozen
 class _Half:
-    """How END_TRANSACTION names a half message."""
+    """Fields by which END_TRANSACTION names a half message."""
 
     queue_offset: int
     phy_offset: int

@@ -37,7 +37,7 @@ class Asker:
             self._nursery.start_soon(self._ask, question, name=name)
 
     async def wait_quiet(self) -> None:
-        """Until every question is answered or given up. The caller owns patience."""
+        """Wait until every question is answered or given up. The caller owns patience."""
         while self._out_count:
             self._quiet = trio.Event()
             await self._quiet.wait()
@@ -60,9 +60,9 @@ class Asker:
 
 
 async def look_once(namesrv: str, *, timeout_s: float, interest: Interest | None = None) -> Raw:
-    """What a cluster answers to one round of questions, each with patience of its own.
+    """Return a cluster's answers to one round of questions, each with a timeout of its own.
 
-    Who does not answer is in it, with the reason.
+    A node that does not answer is in it, with the reason.
 
     Errors: TriohaError when `namesrv` is not a list of addresses.
     """

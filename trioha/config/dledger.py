@@ -46,12 +46,12 @@ class RaftPeer:
 
 
 def broker_id_of(member_id: str) -> int:
-    """What member ``n<k>`` registers as while it follows, k + 1, as RocketMQ does."""
+    """Return the broker id that follower ``n<k>`` registers: k + 1, as in RocketMQ."""
     return int(member_id[1:]) + 1
 
 
 def parse_peers(text: str) -> tuple[RaftPeer, ...]:
-    """The founders, in the order in which they stand there.
+    """Return the founders, in the order of the text.
 
     Errors: ValueError with the entry and what is wrong with it.
     """
@@ -100,7 +100,7 @@ def check_dledger(config: BrokerConfig, refuse: Any) -> None:
 
 
 def preferred_ids(config: BrokerConfig) -> tuple[str, ...]:
-    """Who should lead, if they can."""
+    """Return the ids of the members that should lead if they can."""
     return tuple(filter(None, map(str.strip, config.preferred_leader_id.split(";"))))
 
 
@@ -108,7 +108,7 @@ def _check_own_port(config: BrokerConfig, peers: tuple[RaftPeer, ...], refuse: A
     port, self_id = config.listen_port, config.d_leger_self_id
     if not port:
         refuse("listenPort", "the others must know it beforehand: 0 is no port for a group")
-    # One that is not in the list may well be where a founder was: it has taken that one's place.
+    # A member that is not in the list may have a founder's address: it has replaced the founder.
     own = next((peer for peer in peers if peer.member_id == self_id), None)
     if own is not None and own.port != port:
         refuse(

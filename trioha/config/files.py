@@ -26,7 +26,7 @@ FILE_BYTES_MAX = 1_048_576
 
 
 class Syntax(Enum):
-    """How a value is to be read."""
+    """Syntax in which a value was written."""
 
     TOML = "toml"
     """Typed; text may carry a unit."""
@@ -67,7 +67,7 @@ def read_file(path: Path, tables: Mapping[str, bool]) -> list[FileEntry]:
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], TomlLines]:
-    """A TOML file and the line of each of its keys, by its path from the top.
+    """Return the tables of a TOML file, and the line of each key by its path from the top.
 
     Errors: ConfigError with file and line.
     """
@@ -75,7 +75,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], TomlLines]:
 
 
 def parse_toml(path: Path, data: bytes) -> tuple[dict[str, Any], TomlLines]:
-    """As `read_toml`, of bytes that are there already; `path` is for the errors."""
+    """Do the same as `read_toml` for bytes that are there already; `path` is for the errors."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

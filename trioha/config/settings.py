@@ -67,7 +67,7 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 class BrokerConfig(TlsSettings):
     """One broker. Sizes in bytes, times in milliseconds unless the name or text says otherwise."""
 
-    # Who we are.
+    # Names, role and addresses of this broker.
     broker_cluster_name: str = setting("DefaultCluster", "cluster this broker belongs to")
     broker_name: str = setting("broker-a", "replica set: master and slaves share it")
     broker_id: int = setting(0, "0 is the master, 1.. are slaves")

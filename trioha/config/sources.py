@@ -1,4 +1,4 @@
-"""Where settings come from: defaults, then a file, then the environment, then flags.
+"""Sources of settings: defaults, then a file, then the environment, then flags.
 
 The later source wins. Every value remembers its origin, so that `trioha config show --origin` can
 answer the question that is asked at three in the morning. ``NAMESRV_ADDR`` is RocketMQ's own
@@ -47,12 +47,12 @@ class Loaded(Generic[C]):
     origins: Mapping[str, str]
     """Key -> ``default``, ``file:line``, a variable, or a flag."""
     notes: tuple[str, ...] = ()
-    """What was accepted but will not do what its author may expect."""
+    """Warnings about settings that were accepted but may not do what their author expects."""
 
 
 @attrs.frozen
 class _Node(Generic[C]):
-    """What differs between a broker and a name server."""
+    """Differences between a broker and a name server."""
 
     kind: type[C]
     tables: Mapping[str, bool]

@@ -22,7 +22,7 @@ from trioha.errors import ConfigError
 from trioha.wire.address import split_address
 
 RECORD_OVERHEAD_MAX = 91 + 127 + 32_767 + 8
-"""Of one record: fixed fields, topic, properties, and the blank record that ends a segment."""
+"""Bytes of a record besides its body: fixed fields, topic, properties, the segment's blank."""
 BODY_BYTES_MAX = 16_777_216 - 65_536
 """The frame limit of every RocketMQ peer, less room for the header and the properties."""
 _INT_MAX = 2**63 - 1
@@ -81,7 +81,7 @@ def unit_of(field: attrs.Attribute[Any]) -> str:
 
 
 def allowed(field: attrs.Attribute[Any]) -> str:
-    """What a setting may hold, in words."""
+    """Return the values that a setting may have, in words."""
     kind: type[Any] = type(field.default)
     if kind is bool:
         return "true or false"
@@ -243,7 +243,7 @@ def _check_ports(config: BrokerConfig, refuse: Any) -> None:
 
 
 def check_namesrv(config: NamesrvConfig, origins: Origins) -> None:
-    """As `check_broker`, for a name server."""
+    """Do the same as `check_broker`, for a name server."""
     if not config.kv_config_path:
         raise ConfigError(f"{origins['kvConfigPath']}: kvConfigPath: must name a file")
     check_tls(config, _refusal(origins))

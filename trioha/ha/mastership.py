@@ -343,8 +343,8 @@ class Mastership:
         came here.
         """
         newer = epoch > self.epoch or (decided and epoch == self.epoch and nonce != self.nonce)
-        # Whoever begins a term draws its nonce. A number without one is no term: this node could
-        # not tell its master of it, and would follow that master no more while it stays master.
+        # The node that begins a term draws its nonce. A number without one is no term: this node
+        # could not tell its master of it, and would stop following that master, which stays master.
         if not newer or not nonce or epoch < self.known_epoch or self.disbelief(epoch, word):
             return False
         fences = self.standing is Standing.MASTER or self.unconfirmed

@@ -1,4 +1,4 @@
-"""What there is to know of brokers, their settings, and cleaning on demand.
+"""Facts and settings of brokers, and cleaning on demand.
 
 RocketMQ's runtime table (28) tells what every broker knows of itself; a trioha node says more
 (30001). Settings are read with 26 and changed with 25; a trioha broker keeps what was changed.
@@ -38,13 +38,13 @@ class ListedBroker:
     address: str
     cluster: str
     role: str
-    """What a trioha node says: SYNC_MASTER, SLAVE, …; else MASTER or SLAVE, by its id."""
+    """Role that a trioha node reports: SYNC_MASTER, SLAVE, …; else MASTER or SLAVE, by its id."""
     version: str
     in_per_s: float | None
     out_per_s: float | None
     disk_ratio: float | None
     error: str
-    """Why it did not tell; empty if it did."""
+    """Reason that the broker did not answer; empty if it did."""
 
 
 @attrs.frozen
@@ -65,13 +65,13 @@ class BrokerDetail:
     role: str
     version: str
     status: dict[str, Any]
-    """What a trioha node says; empty for RocketMQ's broker."""
+    """Status that a trioha node reports; empty for RocketMQ's broker."""
     runtime: dict[str, str]
 
 
 @attrs.frozen
 class BrokerStats:
-    """How much goes through one broker."""
+    """Traffic and disk use of one broker."""
 
     name: str
     id: int
@@ -116,7 +116,7 @@ class SettingChange:
 
 @attrs.frozen
 class CleanResult:
-    """What brokers were asked to clean."""
+    """Brokers that were asked to clean, and what they cleaned."""
 
     brokers: list[str]
     cleaned: list[str]

@@ -32,17 +32,17 @@ _FOLLOW_PAUSE_S = 0.5
 
 @attrs.frozen
 class Wanted:
-    """Which messages of a topic."""
+    """Selection of messages of a topic."""
 
     topic: str
     queues: Sequence[tuple[str, int]] = ()
     """(broker, queue id); none for all."""
     begin_ms: int | None = None
-    """Stored from then on; None for the first that there is."""
+    """Earliest store time, in milliseconds since 1970; None for the first message there is."""
     from_end: bool = False
     """Only what comes from now on."""
     offset: int | None = None
-    """From this offset of each queue on."""
+    """Offset to begin at in each queue; None: `begin_ms` decides."""
     tags: str = "*"
     """Tags as consumers write them: ``A || B``."""
     key: str = ""

@@ -55,7 +55,7 @@ class ClientList:
 
 @attrs.frozen
 class DirectConsumption:
-    """What a consumer made of a message that it was given directly."""
+    """Result of a message that a consumer was given directly."""
 
     group: str
     client_id: str

@@ -1,4 +1,4 @@
-"""Which brokers there are: the name servers' table, and choices out of it by name."""
+"""Registered brokers: the name servers' table, and choices out of it by name."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class DrainPlan:
 
 @attrs.frozen(kw_only=True)
 class DrainOrder:
-    """How to drain."""
+    """Settings of a drain."""
 
     ticket_id: str
     """16 random hexadecimal digits, for a failover."""

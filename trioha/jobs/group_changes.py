@@ -53,7 +53,7 @@ class GroupChange:
     brokers: dict[str, str]
     """Name and address of the masters."""
     settings: GroupSettings | None
-    """On the first broker; null unless the action is create or alter."""
+    """Settings on the first broker; null unless the action is create or alter."""
     before: GroupSettings | None
     source: str
     """Group whose progress is copied; empty unless the action is clone."""
@@ -196,7 +196,7 @@ def carry_out_group(scope: JobScope, plan: GroupChange) -> Flow[GroupChange]:
             check_unchanged(f"group {plan.group} on {name}", plan.before_each.get(name), now)
         done: list[str] = []
         for name, address in nodes:
-            # What this command does not know stays as each broker has it.
+            # Settings that this command does not know stay as each broker has them.
             settings = plan.after_each[name]
             new = attrs.evolve(
                 present.get(name, SubscriptionGroupConfig(plan.group)),

@@ -48,7 +48,7 @@ class GroupHistory:
     name: str
     lags: list[LagThen]
     rebalances: list[RebalanceThen]
-    """Those in a recording that was made with `--members`; journals do not tell them."""
+    """Rebalances in a recording made with `--members`; journals do not have them."""
     notes: list[str]
     silent: list[str]
     """Brokers that did not answer, and why: what only they know is missing."""

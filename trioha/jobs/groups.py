@@ -1,4 +1,4 @@
-"""What there is to know of consumer groups: a list, and one in detail."""
+"""Facts of consumer groups: a list, and one in detail."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def describe_group(scope: JobScope, group: str, *, ask_clients: bool = True) -> 
     addresses = list(known.readers().values())
     told = yield from read_connections(scope, group, addresses)
     progress = yield from read_progress(scope, group, addresses)
-    # Of members that have not committed anything yet.
+    # Topics that members subscribe to and have not committed anything in yet.
     new = told.subscriptions.keys() - {queue.topic for queue in progress}
     for more in (
         yield from side_by_side(_progress_in(scope, group, addresses, one) for one in sorted(new))

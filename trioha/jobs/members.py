@@ -31,7 +31,7 @@ class Member:
 
 @attrs.frozen
 class GroupConnections:
-    """Who is connected as a group."""
+    """Connected clients of a group, and their subscriptions."""
 
     members: list[Member]
     model: str
@@ -47,7 +47,7 @@ class GroupConnections:
 
 @attrs.frozen
 class RunningInfo:
-    """What a consumer says of itself."""
+    """Running info that a consumer reports."""
 
     group: str
     client_id: str

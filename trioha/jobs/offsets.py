@@ -44,19 +44,19 @@ _JAVA_LATEST = -1
 
 
 class To(Enum):
-    """Where to."""
+    """Kind of place that offsets are set to."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
     TIME = "time"
     OFFSET = "offset"
     ONWARDS = "onwards"
-    """Over so many messages of each queue."""
+    """Forward over so many messages of each queue."""
 
 
 @attrs.frozen
 class Goal:
-    """Where the offsets shall go; `value` is milliseconds since 1970, an offset, or a count."""
+    """Goal of the offsets; `value` is milliseconds since 1970, an offset, or a count."""
 
     to: To
     value: int = 0

@@ -28,7 +28,7 @@ _ONCE_PERIOD_MS = 86_400_000
 
 @attrs.frozen
 class ClusterDetail:
-    """What a cluster is made of."""
+    """Name servers, brokers, topics and groups of a cluster."""
 
     clusters: dict[str, list[str]]
     """Broker names of each cluster."""
@@ -83,7 +83,7 @@ class SlowGroup:
 
 @attrs.frozen
 class ClusterTop:
-    """What goes through a cluster."""
+    """Brokers of a cluster, its busiest topics, and the groups that lag most."""
 
     brokers: list[ListedBroker]
     topics: list[BusyTopic]

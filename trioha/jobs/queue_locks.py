@@ -59,7 +59,7 @@ class HeldQueues:
         Errors: JobRefused when another client has one.
         """
         if self.age_s >= _RENEW_S:
-            # Nobody can take a lock at a broker that does not answer; the next work tries again.
+            # No client can take a lock at a broker that does not answer; the next work tries again.
             with suppress(Unreachable):
                 yield from self.take()
         self.age_s += seconds

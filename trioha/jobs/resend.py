@@ -50,7 +50,7 @@ SENDER_GROUP = "TRIOHA_RESEND"
 RESENT = "TRIOHA_RESENT"
 """Property of a copy: the broker's id of the message that it is a copy of."""
 _COMPRESSION_BITS = 0x701
-"""Of sysFlag: compressed, and by which method. What zlib compressed is sent inflated."""
+"""Bits of sysFlag: compressed, and by which method. Bodies of zlib are sent inflated."""
 _LOOK_ROUNDS = 20
 _LOOK_PAUSE_S = 0.5
 _INDEX_S = 30.0
@@ -65,7 +65,7 @@ _NOT_SENT = SET_BY_BROKERS | {Property.DELAY, Property.CONSUME_START_TIME}
 
 @attrs.frozen
 class ResendResult:
-    """What became of a resend."""
+    """Result of a resend."""
 
     source: str
     found: int
@@ -82,7 +82,7 @@ class ResendResult:
 
 @attrs.frozen
 class ResendOrder:
-    """What to send where."""
+    """Source, target and rate of a resend."""
 
     source: str
     """Topic of the messages."""
@@ -99,7 +99,7 @@ class ResendOrder:
 
 @attrs.define
 class ResendProgress:
-    """How far a resend is."""
+    """Progress of a resend."""
 
     found: int = 0
     sent: int = 0

@@ -1,4 +1,4 @@
-"""What a job asks name servers and brokers, and the errors that it raises for what they answer.
+"""Requests of jobs to name servers and brokers, and the errors that their answers raise.
 
 A node that does not answer ends a job, as a rule: a plan must know all. A job that only reads goes
 on without it (`going_on`): it asks no such node twice, so the node costs its patience once, and its
@@ -45,7 +45,7 @@ class JobScope:
     patience_s: float = 3.0
     """Seconds to wait for each answer."""
     silent: dict[str, str] | None = attrs.field(default=None, eq=False)
-    """Why each node has not answered, by address; None: the first of them ends the job."""
+    """Reason that each node has not answered, by address; None: the first of them ends the job."""
 
     def ask(
         self,

@@ -68,9 +68,9 @@ class TopicChange:
     order: bool | None
     """Whether its messages shall be ordered; null leaves it as it is."""
     loses: list[str]
-    """What is lost or cannot be read any more, in words."""
+    """Things that are lost or cannot be read any more, in words."""
     refusals: list[str]
-    """Why it may not be carried out without --force."""
+    """Reasons that forbid the change without --force."""
     done: bool
     notes: list[str]
 
@@ -228,7 +228,7 @@ def _put(scope: JobScope, plan: TopicChange) -> Flow[list[str]]:
     for one in plan.brokers:
         old = TopicConfig(plan.topic)
         if plan.action == "alter":
-            # What this command does not know stays as each broker has it.
+            # Settings that this command does not know stay as each broker has them.
             old = yield from _read_config(scope, one.address, plan.topic)
         fields: dict[str, str | int | bool] = {
             "topic": plan.topic,

@@ -1,4 +1,4 @@
-"""What there is to know of topics: a list, one in detail, its rates, the groups that read it."""
+"""Facts of topics: a list, one in detail, its rates, the groups that read it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TopicDetail:
 
 @attrs.frozen
 class TopicStats:
-    """What goes into a topic and what each group takes out of it."""
+    """Traffic into a topic, and out of it by group."""
 
     name: str
     puts: Traffic | None

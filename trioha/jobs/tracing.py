@@ -1,4 +1,4 @@
-"""What became of a message: who sent it, which groups have passed it, which consumers had it.
+"""Trace of a message: its sender, the groups that have passed it, the consumers that had it.
 
 Clients with tracing on send records to a trace topic (TraceDataEncoder.java): fields are separated
 by the byte 1, records by the byte 2. A group's progress is told by its offset in the message's
@@ -33,7 +33,7 @@ class TraceStep:
 
 @attrs.frozen
 class GroupView:
-    """How far one group is with a message."""
+    """Progress of one group past a message."""
 
     group: str
     offset: int
@@ -43,7 +43,7 @@ class GroupView:
 
 @attrs.frozen
 class MessageTrace:
-    """What is known of one message's way."""
+    """Trace of one message: its groups and its steps."""
 
     message: ShownMessage
     groups: list[GroupView]

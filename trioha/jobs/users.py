@@ -42,7 +42,7 @@ class UserList:
 
 @attrs.frozen
 class UserPolicy:
-    """What a user may, or may not, do with a resource."""
+    """Actions that a user may, or may not, do on a resource."""
 
     resource: str
     actions: list[str]

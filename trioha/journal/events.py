@@ -24,7 +24,7 @@ class NullSink:
 
 
 class EventLevel(IntEnum):
-    """How loud an event is in the log lines. The journal keeps all of them."""
+    """Level of an event in the log lines. The journal keeps events of every level."""
 
     DEBUG = 10
     INFO = 20

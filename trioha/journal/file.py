@@ -37,7 +37,7 @@ MAGIC = b"TRIOHAJ1"
 FORMAT_VERSION = 1
 FRAME = struct.Struct(">II")
 RECORD_BYTES_MAX = 65_536
-"""Of one payload. The largest event of ours is under 1 KiB; a reader trusts no larger length."""
+"""Limit of one payload. Our largest event is under 1 KiB; a reader trusts no larger length."""
 BUFFER_BYTES_MAX = 65_536
 FLUSH_INTERVAL_S = 0.2
 FILES_MAX = 8
@@ -251,7 +251,7 @@ def read_journal(directory: Path) -> Iterator[Event | Damage]:
 
 
 def read_journal_file(path: Path) -> tuple[Mapping[str, Any], Iterator[Event | Damage]]:
-    """What one file's head says of its writer (empty when that is damaged), and its events.
+    """Return the writer's fields in a file's head (empty if that is damaged), and its events.
 
     Errors: OSError when it cannot be read.
     """
@@ -261,7 +261,7 @@ def read_journal_file(path: Path) -> tuple[Mapping[str, Any], Iterator[Event | D
 def parse_journal_file(
     path: Path, data: bytes
 ) -> tuple[Mapping[str, Any], Iterator[Event | Damage]]:
-    """The same of bytes that were read elsewhere."""
+    """Do the same as `read_journal_file` for bytes that were read elsewhere."""
     head = payload_at(data, len(MAGIC)) if data.startswith(MAGIC) else None
     writer: object = None
     if head is not None:
@@ -338,7 +338,7 @@ def payload_at(data: bytes, position: int) -> bytes | None:
 
 
 def resume_at(data: bytes, position: int) -> int:
-    """Where the next sound record begins, or the end of the file.
+    """Return the position of the next sound record, or the end of the file.
 
     An event's payload begins with one known byte, so only positions before that byte are tried.
     """
@@ -391,6 +391,6 @@ def _next_sequence(directory: Path, tail: JournalTail) -> int:
             payload = _payload(item.sequence, item.wall_ms, item.name, item.fields)
             tail.add(item.sequence, item.name, payload)
         else:
-            # What stood there may have been events, the smallest of them 13 bytes long.
+            # The damaged bytes may have been events, the smallest of them 13 bytes long.
             following += item.length // 13
     return following

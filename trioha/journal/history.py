@@ -28,7 +28,7 @@ _INTEGERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # msgpack's unsigned integers 
 
 @attrs.frozen
 class Place:
-    """Where in which file an event with this number, or the next one after it, begins."""
+    """File and position of the event with this number, or of the next one after it."""
 
     sequence: int
     path: Path
@@ -95,13 +95,13 @@ def _find(directory: Path, sequence: int) -> Place | None:
 
 
 def _head_size(data: bytes) -> int:
-    """Of the magic and the first record."""
+    """Return the size of the magic and the first record in bytes; 0 if they are damaged."""
     head = payload_at(data, len(MAGIC)) if data.startswith(MAGIC) else None
     return 0 if head is None else len(MAGIC) + FRAME.size + len(head)
 
 
 def _sequence_of(payload: bytes) -> int:
-    """The first element of an event, without decoding the rest of it."""
+    """Return the sequence of an event, its first element, without decoding the rest."""
     kind = payload[1] if len(payload) > 1 else 0
     size = _INTEGERS.get(kind)
     return kind if size is None else int.from_bytes(payload[2 : 2 + size], "big")

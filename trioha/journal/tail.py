@@ -14,7 +14,7 @@ from itertools import islice
 import attrs
 
 TAIL_BYTES_MAX = 1_048_576
-"""Of payloads: some ten thousand events, hours of a quiet node."""
+"""Limit of the payloads held: some ten thousand events, hours of a quiet node."""
 
 
 @attrs.frozen
@@ -23,7 +23,7 @@ class Stretch:
 
     payloads: tuple[bytes, ...]
     next_sequence: int
-    """The first event that this does not answer for."""
+    """Sequence of the first event that this does not cover."""
 
 
 class JournalTail:
@@ -38,7 +38,7 @@ class JournalTail:
 
     @property
     def first_sequence(self) -> int:
-        """The oldest event in here; the end if there is none."""
+        """Sequence of the oldest event in here; `next_sequence` if there is none."""
         return self._end - len(self._entries)
 
     @property
@@ -90,7 +90,7 @@ class JournalTail:
             return Stretch(tuple(found), max(place, sequence))
 
     def sequence_of_last(self, count: int, names: Set[str]) -> int:
-        """Where the last `count` events of these names begin, as far as they are in here."""
+        """Return the sequence of the first of the last `count` events of these names held here."""
         with self._mutex:
             place = self._end
             for name, _ in reversed(self._entries):

@@ -50,7 +50,7 @@ class FrameRejected(Exception):
 
 
 class RemotingConnection:
-    """Frames in, commands out; and who waits for which response."""
+    """Frames in, commands out; and the callbacks of the requests that wait for a response."""
 
     def __init__(self, *, pending_max: int = 65_536, limits: FrameLimits | None = None) -> None:
         """Without `limits`, every frame of up to 16 MiB is read: at the end that asked for it."""
@@ -92,12 +92,12 @@ class RemotingConnection:
 
     @property
     def requests_pending(self) -> int:
-        """How many requests of ours wait for their response."""
+        """Number of requests of ours that wait for their response."""
         return len(self._pending)
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the unfinished frame still lacks, as far as known."""
+        """Number of bytes that the unfinished frame still lacks, as far as known."""
         if self._dropped_bytes:
             return self._dropped_bytes
         return self._frame_bytes - self._chunks_size if self._chunks_size else 0
@@ -167,7 +167,7 @@ class RemotingConnection:
         return decode_at(data, position, end)
 
     def expect_response(self, command: RemotingCommand, on_response: OnResponse) -> None:
-        """Give `command` an opaque of ours and remember who waits for its response."""
+        """Give `command` an opaque of ours and remember the callback for its response."""
         if self.is_full:
             raise LocalProtocolError(f"{self._pending_max} requests already wait for this peer")
         self._opaque = (self._opaque + 1) & _OPAQUE_MASK
@@ -177,17 +177,17 @@ class RemotingConnection:
         self._pending[command.opaque] = on_response
 
     def response_received(self, command: RemotingCommand) -> None:
-        """Hand a response to who waits for it; a late one, nobody waits for, is dropped."""
+        """Pass a response to its callback; drop a late one, whose request was forgotten."""
         on_response = self._pending.pop(command.opaque, None)
         if on_response is not None:
             on_response(command)
 
     def forget(self, opaque: int) -> OnResponse | None:
-        """Nobody waits for this response any more."""
+        """Stop waiting for a response; return its callback, None if there is none."""
         return self._pending.pop(opaque, None)
 
     def fail_pending(self) -> None:
-        """The connection is gone: everybody who waits gets None."""
+        """Call every waiting callback with None: the connection is gone."""
         self._release()
         waiters = list(self._pending.values())
         self._pending.clear()

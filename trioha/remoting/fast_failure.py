@@ -21,14 +21,14 @@ from trioha.config import BrokerConfig
 from trioha.wire.codes import SENDS, RequestCode
 
 SILENCE_MS: Final = 10_000
-"""What came late before so long a silence of a connection tells nothing about now."""
+"""Silence of a connection after which earlier late requests tell nothing about now."""
 _NEVER_MS: Final = 1 << 62
 _OTHER_QUEUES: Final = {RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 """Java lets these wait."""
 
 
 class WaitLimits:
-    """How long requests may wait, for all connections of one node, and how many waited longer."""
+    """Limits on the wait of requests, for all connections of a node; counts rejected requests."""
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
         """Without `config` requests may wait forever."""
@@ -69,12 +69,12 @@ class WaitLimits:
 
 
 class Waits:
-    """How late the requests of one connection have come so far."""
+    """Lateness of the requests of one connection so far."""
 
     def __init__(self, limits: WaitLimits) -> None:
         self._limits = limits
         self._late_since_ms = -1
-        """When the first of the requests came that were all late; -1: the last was in time."""
+        """Time of the first late request in the current row; -1: the last request was in time."""
         self._seen_ms = 0
 
     def is_behind(self, waited_ms: int, now_ms: int) -> bool:

@@ -73,7 +73,7 @@ class NodeProofs:
         def answer(
             channel: Channel, request: RemotingCommand, instant: Instant
         ) -> RemotingCommand | None:
-            # What goes on in a later turn has been proven before its first.
+            # A request that goes on in a later turn was proven before its first.
             if self._keyring and request.progress is None:
                 if not request.ext_str(PROOF_FIELD, ""):
                     return self._challenged(channel, request, _ASK)

@@ -1,4 +1,4 @@
-"""What waits to be sent on one connection: encoded frames, in order, and their bytes counted."""
+"""Queue of encoded frames that wait to be sent on one connection, with their bytes counted."""
 
 from __future__ import annotations
 

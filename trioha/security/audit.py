@@ -1,4 +1,4 @@
-"""A journal line for each change that an operator makes: what it is, and who has proven it."""
+"""A journal line for each change that an operator makes: the change and the signing account."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class ResourceKind(StrEnum):
 
 
 class Action(StrEnum):
-    """What may be done with a resource; `ALL` stands for each of them."""
+    """Actions on a resource; `ALL` stands for each of them."""
 
     ALL = "All"
     PUB = "Pub"

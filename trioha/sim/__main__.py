@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_seeds(kind: str, seeds: range) -> list[str]:
-    """What is to be said of those that failed."""
+    """Run the seeds, and return one text for each that failed."""
     if len(seeds) == 1:
         return [text for text in map(_failure_of, [kind], seeds) if text]
     with ProcessPoolExecutor(os.cpu_count()) as pool:

@@ -53,7 +53,7 @@ class LogFile:
 
 
 class SavedBytes:
-    """What `TwoSlotFile` promises, without the files."""
+    """Stand-in for `TwoSlotFile` with the same promise, without files."""
 
     def __init__(self, crash_point: CrashPoint) -> None:
         self.payload: bytes | None = None

@@ -72,7 +72,7 @@ class End:
         network = self._network
         if not self.open:
             if item is not _CLOSE:
-                # Nobody there: the kernel of this host, if it runs, answers with a reset.
+                # No open socket: the kernel of this host, if it runs, answers with a reset.
                 self._other._expect(_CLOSE)
             return
         due_ms = network.scheduler.now_ms + network.latency_ms()
@@ -108,7 +108,7 @@ class End:
 
 
 class Network:
-    """Who can reach whom, and every open connection."""
+    """The cuts between hosts, the listeners, and every open connection."""
 
     def __init__(self, scheduler: Scheduler, rng: Random) -> None:
         self.scheduler = scheduler
@@ -161,7 +161,7 @@ class Network:
         return ours
 
     def reset_one(self) -> str:
-        """Break one connection in the middle of whatever it carries; returns between whom."""
+        """Reset one connection, which loses what is on its way; return its two hosts."""
         ends = [end for host in self._ends.values() for end in host]
         if not ends:
             return ""
@@ -171,13 +171,13 @@ class Network:
         return f"{end.host}-{end.peer}"
 
     def process_died(self, host: str) -> None:
-        """Its kernel lives and closes for it."""
+        """Close its connections, as the kernel of a dead process does."""
         self._stop_listening(host)
         for end in list(self._ends.get(host, ())):
             end.close()
 
     def machine_died(self, host: str) -> None:
-        """Silence."""
+        """End its connections; their peers are not told."""
         self._stop_listening(host)
         for end in list(self._ends.get(host, ())):
             end.vanish()

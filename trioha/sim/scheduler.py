@@ -29,13 +29,13 @@ class Timer:
 
 
 class Scheduler:
-    """The clock of a simulated world, and what it has in store."""
+    """The clock of a simulated world, and its planned actions."""
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.action_count = 0
         self.trace: deque[str] = deque(maxlen=TRACE_LINES_MAX)
-        """What was told last: printed beside a failing seed."""
+        """Last lines of the trace, printed beside a failing seed."""
         self._heap: list[tuple[int, int, Timer]] = []
         self._serial = 0
 
@@ -63,5 +63,5 @@ class Scheduler:
         self.now_ms = end_ms
 
     def tell(self, who: str, text: str) -> None:
-        """One line for the trace."""
+        """Add one line to the trace."""
         self.trace.append(f"{self.now_ms:>7} {who:<10} {text}")

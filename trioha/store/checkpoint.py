@@ -49,7 +49,7 @@ class RecoveryPoint:
     phy_offset: int
     """A record begins or the log ends here; everything below is durable and dispatched."""
     store_timestamp: int
-    """Of the last record below it."""
+    """Store timestamp in ms of the last record below `phy_offset`, or of an earlier one."""
     indexed_offset: int
     """Records below it were in the index files, if the page cache survived."""
     index_synced_offset: int
@@ -57,7 +57,7 @@ class RecoveryPoint:
     index_next_number: int
     """Records below `index_synced_offset` are in the files up to this one, below this entry."""
     queue_count: int
-    """How many consume queues there were: none on disk may be right, or call for making them."""
+    """Number of consume queues: tells recovery whether queue files are missing."""
     boot: bytes = attrs.field(factory=boot_id)
 
 

@@ -48,7 +48,7 @@ class CommitLog:
         )
         self.segment_bytes = config.segment_bytes
         self.end = 0
-        """Where the next byte goes. Only ever moved behind bytes that are there."""
+        """Offset at which the next append begins. It moves only behind bytes that are there."""
         self.flushed_offset = 0
         self.failure: str | None = None
         self._lock = threading.Lock()  # flush against truncate

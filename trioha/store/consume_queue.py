@@ -88,7 +88,7 @@ class ConsumeQueue:
         """Entries from here on were written lately: their pages are in memory (`Lookup`)."""
         self.mark_index = 0
         self.mark_log_end = 0
-        """Where the queue and the log ended when `young_index` was last looked at."""
+        """End of the queue (index) and of the log (offset) when `young_index` was last set."""
         self.seen_begin = 0
         self.seen_end = 0
         """Entries between the two were in memory; that counts until pull number `seen_until`."""
@@ -300,7 +300,7 @@ class ConsumeQueue:
 
     @property
     def first_index(self) -> int:
-        """Of the first entry on disk, padding included."""
+        """Index of the first entry on disk, padding included."""
         return self.files.first_offset // _SIZE
 
     def truncate(self, next_index: int) -> None:

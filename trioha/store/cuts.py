@@ -1,4 +1,4 @@
-"""What a log had to give up, kept: folders ``cut/<from>-<to>-<wall_ms>`` in the store.
+"""Bytes that a log had to give up, kept: folders ``cut/<from>-<to>-<wall_ms>`` in the store.
 
 Theory of operation. Before a slave cuts its log back to where its master's agrees, the bytes behind
 go into a folder of their own: segments under ``commitlog`` as they lay, each file named by its
@@ -194,7 +194,7 @@ def _finish(root: Path, cut: Cut, note: Mapping[str, object]) -> None:
 
 
 def _contents(cut: Cut) -> dict[str, object]:
-    """What the note tells of the records."""
+    """Return the part of the note that describes the records."""
     queues: dict[tuple[str, int], list[int]] = {}
     records = damaged_bytes = first_store_timestamp = 0
     for item in iter_records(cut.commitlog_path, end=cut.end):

@@ -62,7 +62,7 @@ QUEUE_INDEX_MAX = 1 << 58
 
 
 class _Run:
-    """What a piece of log brings to one queue."""
+    """Entries that a piece of log brings to one consume queue."""
 
     __slots__ = ("codes", "end_phy_offset", "entries", "next_index", "queue")
 
@@ -88,7 +88,7 @@ class Dispatcher:
     ) -> None:
         self.offset = 0
         self.store_timestamp = 0
-        """Of the newest dispatched record."""
+        """Store timestamp of the newest dispatched record, in milliseconds."""
         self.listener: DispatchListener | None = None
         self._config = config
         self._log = log
@@ -129,7 +129,7 @@ class Dispatcher:
             self.offset, self.store_timestamp, self._only = offset, timestamp, None
 
     def _run_segment(self, segment: MappedFile, end: int, budget_end: int) -> bool | None:
-        """What `run` is to return, or None when everything below `end` is done. HOT on slaves."""
+        """Dispatch up to `end`; return None when done, else the result of `run`. HOT on slaves."""
         base = segment.from_offset
         offset = self.offset
         while offset < end:
@@ -138,7 +138,7 @@ class Dispatcher:
             position = offset - base
             piece = segment.buffer[position : position + min(_PIECE_BYTES, end - offset)]
             self._run_piece(piece, budget_end)
-            # What stands there now is cut off by the piece's end, or goes the long way.
+            # The bytes there are cut off by the piece's end, or need a closer look.
             if self.offset == offset and not self._step(segment, end):
                 return False
             offset = self.offset
@@ -312,7 +312,7 @@ class Dispatcher:
         # A gap: RocketMQ logs an error and goes on at the queue's end, as its master did.
 
     def delivery_time(self, topic: str, properties: bytes, store_timestamp: int) -> int:
-        """What the entry of a delayed message carries in place of a tag."""
+        """Return the number that the entry of a delayed message carries in place of a tag."""
         values = decode_properties(properties)
         if topic == TIMER_TOPIC:
             return timer_code(values)

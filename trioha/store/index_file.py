@@ -52,7 +52,7 @@ class IndexFile:
         self.end_timestamp = 0
         self.begin_phy_offset = 0
         self.end_phy_offset = 0
-        """Where the newest indexed record begins."""
+        """Offset of the newest indexed record."""
         self.used_slots = 0
         self.next_number = 1
         self.synced_number = 0

@@ -32,7 +32,7 @@ _QUERY_DRAIN_MAX = 8192
 
 
 def keys_of(properties: bytes) -> list[bytes]:
-    """What a record is to be found by: UNIQ_KEY, then each of KEYS."""
+    """Return the keys under which a record is indexed: UNIQ_KEY, then each of KEYS."""
     begin, end = id_place(properties)
     if begin < end:
         return [properties[begin:end]]
@@ -51,13 +51,13 @@ class IndexFiles:
         self.following = True
         """Every dispatched record is in the files or in `pending`."""
         self.resume_offset = 0
-        """When not following: where to read the log again."""
+        """Offset from which the log is read again when not following."""
         self._config = config
         self._pending_max = config.index_pending_max
         self._hasher = IndexHasher()
         self._synced_at_s = 0.0
         self.synced_timestamp = 0
-        """Of the newest record that a sync brought to disk; 0 if no file was ever synced."""
+        """Store timestamp in ms of the newest record at the last sync; 0 before the first sync."""
         self._synced: tuple[int, int, int] = (0, 0, 0)
 
     # Filling.
@@ -147,7 +147,7 @@ class IndexFiles:
 
     def query(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterable[int]:
         """Offsets of records, newest first; other keys of the same hash may be among them."""
-        # What is not found for want of disk space is found once there is some.
+        # Keys that lack disk space now are found once there is some.
         with suppress(DiskFull):
             self._file(self.pending, _QUERY_DRAIN_MAX)
         key_hash = index_key_hash(topic, key)

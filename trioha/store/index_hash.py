@@ -39,7 +39,7 @@ class IndexHasher:
         """By topic and head: the head's hash, moved up to make room for the counter."""
 
     def hashes(self, keyed: Sequence[Keyed]) -> list[int]:
-        """Of ``topic#key``, one for each row."""
+        """Return the hash of ``topic#key`` for each row."""
         found: list[int] = []
         last_topic = ""
         heads: dict[bytes, int] = {}

@@ -1,4 +1,4 @@
-"""Look at a store from outside: read-only, without its lock, whoever wrote it.
+"""Look at a store from outside: read-only, without its lock, whichever broker wrote it.
 
 For `trioha log dump|verify|diff`. Damage does not end the reading: the damaged stretch is reported
 and reading goes on at the next bytes that are a record beyond doubt. A store in use may be read as

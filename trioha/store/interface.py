@@ -1,4 +1,4 @@
-"""What the rest of trioha may know of a store: values, results and the MessageStore protocol.
+"""Interface of a store to the rest of trioha: values, results and the MessageStore protocol.
 
 The one implementation is `trioha.store.message_store.FileMessageStore`.
 """
@@ -60,7 +60,7 @@ class DiskBlock(NamedTuple):
 
 
 class GetResult:
-    """What a pull found."""
+    """Result of a pull."""
 
     __slots__ = (
         "buffers",
@@ -138,7 +138,7 @@ class StoreStatistics:
     get_total: int
     get_bytes: int
     earliest_store_timestamp: int
-    """Of the first record held, or -1."""
+    """Store timestamp of the first record held, in milliseconds; -1 if there is none."""
     indexed_offset: int
     """The index holds the keys of every message below this offset."""
 

@@ -44,7 +44,7 @@ _SEEN_FOR_PULLS: Final = 64
 questions' time. A page that was taken away meanwhile costs its reader a pause, and no more."""
 _WINDOWS_MAX: Final = 1024
 UNBOUNDED: Final = 1 << 62
-"""As `readable_offset`: everything that is dispatched may be read."""
+"""Value of `readable_offset` that lets readers see everything that is dispatched."""
 
 _NOTHING = memoryview(b"")
 _NEIGHBOURS_MAX = 64
@@ -52,7 +52,7 @@ _NEIGHBOURS_MAX = 64
 
 @lru_cache(maxsize=_NEIGHBOURS_MAX)
 def _entries(count: int) -> struct.Struct:
-    """So many consume queue entries at once."""
+    """Return the layout of so many consecutive consume queue entries."""
     return struct.Struct(">" + "qiq" * count)
 
 
@@ -276,15 +276,15 @@ class Lookup:
         return entries[:end], on_disk
 
     def max_index(self, queue: ConsumeQueue) -> int:
-        """Behind the last entry that readers may see."""
+        """Return the index behind the last entry that readers may see."""
         if queue.max_phy_offset <= self.readable_offset:
             return queue.next_index
         return self._readable_end(queue)
 
     def _readable_end(self, queue: ConsumeQueue) -> int:
-        """As `max_index` when the queue goes on beyond it.
+        """Return `max_index` of a queue that goes on beyond it.
 
-        What readers may not see yet is the queue's youngest, and little: look from its end.
+        The entries that readers may not see yet are the youngest, and few: look from the end.
         """
         readable = self.readable_offset
         low, high, step = queue.min_index, queue.next_index, 1
@@ -307,7 +307,7 @@ class Lookup:
         count_max: int,
         is_old: bool,
     ) -> GetResult | None:
-        """As `_collect` when the records lie back to back in memory's reach, as batches do."""
+        """Do the same as `_collect` if the records lie back to back in memory, as batches do."""
         config, log = self._config, self._log
         count = min(count_max, config.memory_transfer_count_max, len(entries) // QUEUE_ENTRY_BYTES)
         if not 0 < count <= _NEIGHBOURS_MAX:

@@ -83,7 +83,7 @@ class MappedFileQueue:
 
     @property
     def end_offset(self) -> int:
-        """Where the next file would begin."""
+        """Offset at which the next file begins; 0 if there is no file."""
         return self.files[-1].end_offset if self.files else 0
 
     def find(self, offset: int) -> MappedFile | None:

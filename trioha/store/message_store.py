@@ -80,7 +80,7 @@ class FileMessageStore:
         self.delete_topic = self._queues.delete_topic
         self.delete_expired_soon = self._cleaner.expire_soon
         self.recovery: RecoveryReport | None = None
-        """What opening found and did."""
+        """Report of the recovery at opening."""
 
     @classmethod
     def open(
@@ -243,7 +243,7 @@ class FileMessageStore:
         self._write_checkpoint(force=True)
 
     def _restart_at(self, phy_offset: int) -> None:
-        # What the queues remember belongs to a log that is no more.
+        # The queues and the index belong to a log that no longer exists.
         with self._checkpoint_lock:
             self._void_checkpoint()
             self._queues.delete_all()
@@ -326,12 +326,12 @@ class FileMessageStore:
         return -1 if queue is None else queue.max_phy_offset
 
     def appended_max_offset(self, topic: str, queue_id: int) -> int:
-        """As `max_offset_in_queue`."""
+        """Return the max offset of a queue, readable or not; 0 if there is no such queue."""
         queue = self._table.get((topic, queue_id))
         return 0 if queue is None else queue.next_index
 
     def appended_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
-        """As `consume_queue_entry`."""
+        """Return (phy_offset, size, tags_code) of one entry, readable or not, or None."""
         queue = self._table.get((topic, queue_id))
         return None if queue is None else queue.entry(offset)
 

@@ -1,4 +1,4 @@
-"""What has changed in a node's tables since they were saved: ``config/metadata.wal/``.
+"""Changes in a node's tables since they were saved: ``config/metadata.wal/``.
 
 Theory of operation. A body with its position is copied behind the last one, through the mapping of
 a file, as the commitlog does: what was appended survives the process, and `sync` makes it survive
@@ -50,7 +50,7 @@ class MetadataWal:
 
     def __init__(self, directory: Path) -> None:
         self.position = 0
-        """Of the newest body in it, this run's or one before."""
+        """Position of the newest body in it, of this run or an earlier one."""
         self.synced_position = 0
         """Everything up to it is on disk."""
         self.directory = directory
@@ -149,7 +149,7 @@ class MetadataWal:
         file = MappedFile(path, 0, max(FILE_BYTES, needed), _CHUNK_BYTES, keep_descriptor=True)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            # What a run before this one may have left there was replayed, or could not be read.
+            # A file that an earlier run left there was replayed, or could not be read.
             path.unlink(missing_ok=True)
             file.create()
             file.reserve(needed)
@@ -169,7 +169,7 @@ class MetadataWal:
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """What can be read of a file, up to its end or to where it is damaged."""
+    """Yield position and body of each record of a file, up to its end or the first damage."""
     offset = len(_MAGIC)
     if data[:offset] != _MAGIC:
         return

@@ -1,4 +1,4 @@
-"""What goes into a store and what comes of it: plain classes, made tens of thousands of times a
+"""Messages for a store and results of puts: plain classes, made tens of thousands of times a
 second. The rest of trioha imports them from `trioha.store.interface`.
 """
 
@@ -56,17 +56,17 @@ class PutMessage:
         self.store_host = store_host
         self.body = body
         self.properties = properties
-        """As stored: ``name\\x01value\\x02name\\x01value``, at most 32767 bytes."""
+        """Encoded as stored: ``name\\x01value\\x02name\\x01value``, at most 32767 bytes."""
         self.tags_code = tags_code
-        """What the consume queue entry carries (Java's hash of TAGS, or a delivery time)."""
+        """Tags code of the consume queue entry (Java's hash of TAGS, or a delivery time)."""
         self.keys = keys
-        """What the index file is to find it by: UNIQ_KEY first, then each of KEYS."""
+        """Keys of the message for the index file: UNIQ_KEY first, then each of KEYS."""
         self.reconsume_times = reconsume_times
         self.prepared_transaction_offset = prepared_transaction_offset
 
 
 BatchEntry = tuple[int, Buffer, bytes, int, Sequence[bytes]]
-"""What the messages of a batch do not share: flag, body, properties, tags_code, keys."""
+"""Fields that the messages of a batch do not share: flag, body, properties, tags_code, keys."""
 
 
 class PutBatch:
@@ -114,7 +114,7 @@ class PutStatus(IntEnum):
 
 
 class PutResult:
-    """Where a message, or a whole batch, has gone."""
+    """Result of a put: the place of a message, or of a whole batch."""
 
     __slots__ = (
         "phy_offset",
@@ -138,7 +138,7 @@ class PutResult:
     ) -> None:
         self.status = status
         self.phy_offset = phy_offset
-        """Of the first record."""
+        """Offset of the first record in the log."""
         self.size = size
         """Bytes of all records."""
         self.queue_offset = queue_offset
@@ -146,14 +146,14 @@ class PutResult:
         self.reason = reason
         """In words, when the status is not PUT_OK."""
         self.phy_offsets = phy_offsets
-        """Of each record of a batch; empty for a single message."""
+        """Offset of each record of a batch in the log; empty for a single message."""
 
     @property
     def end_offset(self) -> int:
-        """What must be flushed or transferred for this message to be safe."""
+        """Offset up to which the log must be flushed or transferred to make this message safe."""
         return self.phy_offset + self.size
 
     @property
     def count(self) -> int:
-        """Of messages."""
+        """Number of messages."""
         return len(self.phy_offsets) or 1

@@ -1,4 +1,4 @@
-"""What the metadata of a Raft group needs of consume queues, whatever consumers may see of them.
+"""Consume queues for the metadata of a Raft group, whatever consumers may see of them.
 
 Readers are held below the commit (`readable_offset`); here every entry shows, for the group's own
 tables are made of records that this node finds by their queue, and it compares with the commit
@@ -59,7 +59,7 @@ class RaftQueues:
         return self._log.read(phy_offset, size)
 
     def ends(self, gone: Mapping[str, int]) -> dict[str, dict[int, int]]:
-        """Where the next message of every queue goes: topic -> queue id -> index.
+        """Return the index of the next message of every queue: topic -> queue id -> index.
 
         `gone`: topics that are deleted by the record at this offset, sooner or later; a queue that
         lists nothing behind it begins anew then. The group's own two are numbered by each store
@@ -84,7 +84,7 @@ class RaftQueues:
             self._queues.forget_before(topic, queue_id, phy_offset)
 
     def settle(self, ends: Mapping[str, Mapping[int, int]], gone: Mapping[str, int]) -> None:
-        """Have the queues that a snapshot tells of; for whoever did not read all that led to it.
+        """Set up the queues of a snapshot, on a member that did not read the whole log before it.
 
         A queue whose records have all expired is told by nothing else: on a member that copied the
         log it would begin at 0 again, and give offsets that were given before.

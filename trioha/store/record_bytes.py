@@ -96,13 +96,13 @@ class BatchBytes:
         self, records: bytes, entries: bytes, phy_offsets: list[int], keyed: list[Keyed]
     ) -> None:
         self.records = records
-        """Back to back."""
+        """Records of the batch, back to back."""
         self.entries = entries
-        """Of the consume queue, back to back."""
+        """Consume queue entries, back to back."""
         self.phy_offsets = phy_offsets
-        """Of each record."""
+        """Offset of each record in the log."""
         self.keyed = keyed
-        """What the index is to find them by."""
+        """Keys of the records for the index."""
 
 
 def batch_bytes(
@@ -123,7 +123,7 @@ def batch_bytes(
     queue_id = batch.queue_id
     sys_flag = batch.sys_flag
     try:
-        # What the records of a batch share between their offsets and their bodies.
+        # Fields between offset and body, which all records of a batch share.
         shared = _SHARED[sys_flag & V6_BITS](
             sys_flag,
             batch.born_timestamp,

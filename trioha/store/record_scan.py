@@ -37,17 +37,17 @@ Source = mmap | bytes
 
 @attrs.frozen
 class Walk:
-    """How far a walk through one segment came."""
+    """Result of a walk through one segment."""
 
     position: int
-    """Behind the last sound record or blank."""
+    """Position behind the last sound record or blank."""
     records: int
     reason: str
-    """Why it went no further; empty when the limit was reached."""
+    """Reason why it went no further; empty when the limit was reached."""
     last_position: int
-    """Where the last sound record begins, or -1."""
+    """Position of the last sound record, or -1."""
     blank_position: int = -1
-    """Where the blank begins that ended the segment, or -1."""
+    """Position of the blank that ended the segment, or -1."""
 
 
 def walk(

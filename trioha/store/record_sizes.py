@@ -1,4 +1,4 @@
-"""How many whole, sound records a piece of the log holds: what a Raft leader sends to one who lags.
+"""Checks of the records in a piece of the log that a Raft leader sends to a lagging follower.
 
 Old bytes are looked at before they go: a body that has rotted here must not become the others'. And
 a follower looks at bytes before it appends them: bytes that are no records would end it later, when

@@ -1,4 +1,4 @@
-"""What may go, and when the disk is too full to write (CleanCommitLogService).
+"""Segments that may go, and a disk that is too full to write (CleanCommitLogService).
 
 A segment goes at the hours of deleteWhen, or at any hour once the disk is over
 diskMaxUsedSpaceRatio or an operator asked, if it was last written longer ago than
@@ -25,11 +25,11 @@ DELETE_COUNT_MAX = 10
 
 @attrs.frozen
 class DiskUsage:
-    """Of the file system that holds the log, as `df` counts."""
+    """Usage of the file system that holds the log, as `df` counts."""
 
     used_bytes: int
     total_bytes: int
-    """Without what is reserved for root."""
+    """Without the blocks reserved for root."""
 
     @property
     def ratio(self) -> float:
@@ -48,7 +48,7 @@ def measure_disk(path: Path) -> DiskUsage:
 
 @attrs.frozen
 class ClosedSegment:
-    """What retention looks at in a closed segment."""
+    """Facts about a closed segment on which retention decides."""
 
     modified_ms: int
     allocated_bytes: int
@@ -62,7 +62,7 @@ def expired_count(
     *,
     at_any_hour: bool = False,
 ) -> tuple[int, str]:
-    """How many of the oldest segments go now, and why."""
+    """Return how many of the oldest segments go now, and why."""
     is_hour = at_any_hour or time.localtime(wall_ms / 1000).tm_hour in config.delete_hours
     count = 0
     reason = ""

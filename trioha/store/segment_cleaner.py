@@ -64,9 +64,9 @@ class SegmentCleaner:
         count, reason = expired_count(
             self._config, segments, usage, wall_ms, at_any_hour=self._at_any_hour
         )
-        # One look takes a few: what was asked for once goes on until nothing is left.
+        # One look takes a few segments: an operator's request goes on until none is left.
         self._at_any_hour = self._at_any_hour and count > 0
-        # What recovery reads again must be there.
+        # Segments that recovery reads again must stay.
         limit = recovery_offset
         if retention is not None:
             limit = min(limit, retention.floor)

@@ -1,4 +1,4 @@
-"""What a store must know of the configuration, in its own units."""
+"""Settings that a store needs, in its own units."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StoreConfig:
     """A multiple of 20: whole entries."""
     body_bytes_max: int = 4 << 20
     append_bytes_max: int = 1 << 62
-    """Of the records of one put. Also bounds the blank that one leaves which found no room."""
+    """Limit on the records of one put. Also bounds the blank of a put that found no room."""
     is_dledger: bool = False
     """The log is a Raft group's: another cure for damage, and no other mode may open the store."""
     check_crc_on_recover: bool = True
@@ -74,7 +74,7 @@ class StoreConfig:
     index_entry_count: int = 20_000_000
 
     memory_window_bytes: int = 1 << 30
-    """How far behind the end of the log a record counts as cached: the 40 % rule."""
+    """Distance behind the end of the log within which a record counts as cached: the 40 % rule."""
     recent_bytes: int = 64 << 20
     """End of the log that counts as in the page cache: it was written last."""
     memory_transfer_bytes_max: int = 262144
@@ -95,7 +95,7 @@ class StoreConfig:
     def of(cls, config: BrokerConfig) -> StoreConfig:
         root = Path(config.store_path_root_dir).expanduser()
         commitlog = config.store_path_commit_log
-        # As in Java: rounded up to whole entries.
+        # Rounded up to whole entries, as in Java.
         entries = -(-config.mapped_file_size_consume_queue // QUEUE_ENTRY_BYTES)
         ratio = config.access_message_in_memory_max_ratio / 100
         return cls(

@@ -1,4 +1,4 @@
-"""Whose log a store holds: a master-slave set's or a Raft group's. Nobody opens the other's.
+"""Mode of a store: the log of a master-slave set or of a Raft group. Neither opens the other's.
 
 A master-slave broker that appended to a member's log would write bytes of no term, and one that
 followed another's history would cut what the group has committed. A member would vote with bytes
@@ -16,11 +16,11 @@ from trioha.store.mapped_file_queue import NAME_DIGITS
 from trioha.store.store_config import StoreConfig
 
 VOTE_STEM = "raft"
-"""Of the two slots of a member's vote record (`dledger.vote_record`)."""
+"""Stem of the two slots of a member's vote record (`dledger.vote_record`)."""
 BASE_STEM = "raft.base"
-"""Of the two slots of what a log's beginning means (`broker.raft.base`): every member has it."""
+"""Stem of the two slots that tell how a group's log began (`broker.raft.base`), on every member."""
 EPOCHS_STEM = "epochs"
-"""Of the two slots of a master-slave node's history (`ha.mastership`)."""
+"""Stem of the two slots of a master-slave node's history (`ha.mastership`)."""
 
 
 def check_mode(config: StoreConfig) -> None:

@@ -33,7 +33,7 @@ class TwoSlotFile:
 
     def __init__(self, stem: Path, *, cure: str = _CURE) -> None:
         self.payload: bytes | None = None
-        """What was saved last; None if nothing ever was."""
+        """Bytes that were saved last; None if none ever were."""
         self.damaged: list[Path] = []
         """Slots that were there and could not be read: something for the journal."""
         self._slots = tuple(stem.with_name(f"{stem.name}.{number}") for number in (0, 1))

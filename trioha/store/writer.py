@@ -215,7 +215,7 @@ def _illegal(reason: str) -> PutResult:
 
 
 def _host_bytes_more(sys_flag: int) -> int:
-    """What IPv6 hosts add to a record."""
+    """Return the number of bytes that IPv6 hosts add to a record."""
     bits = sys_flag & V6_BITS
     if not bits:
         return 0

@@ -67,7 +67,7 @@ class TriohaCluster(ABC):
     """Brokers, a name server, and the test's view of them."""
 
     namesrv: str
-    """For any client: ``host:port``."""
+    """Address for any client: ``host:port``."""
 
     def __init__(self, layout: str, seed: int, brokers: Iterable[ClusterBroker]) -> None:
         self.layout = layout

@@ -33,7 +33,7 @@ class ClusterBroker(ABC):
     @property
     @abstractmethod
     def is_up(self) -> bool:
-        """Whether its process runs."""
+        """Its process runs."""
 
     @abstractmethod
     async def start(self) -> None:

@@ -21,7 +21,7 @@ from trioha.testing.cluster_broker import ClusterBroker
 
 BODY_BYTES_MAX = 65_536
 PATIENCE_S = 15.0
-"""For a request to come whole."""
+"""Time for a request to arrive whole."""
 BROKER_HANDS = ("kill", "stop", "start", "restart", "pause", "resume", "wipe")
 _JSON = "application/json"
 _CLUSTER_HANDS: Mapping[str, Mapping[str, type]] = {

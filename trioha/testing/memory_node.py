@@ -53,7 +53,7 @@ class MemoryBroker:
     world: MemoryWorld
     host: str
     config: BrokerConfig
-    """For its next start."""
+    """Configuration for its next start."""
     journal: Callable[[], EventSink] = RecordedEvents
     """Makes the sink of one life of the process."""
     failure: StoreError | None = None

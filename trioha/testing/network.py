@@ -12,7 +12,7 @@ from trioha.services.loop.transport import Transport
 from trioha.wire.remoting_command import Buffer
 
 _PIPE_BYTES = 262_144
-"""What a kernel takes before the reader has read."""
+"""Bytes that the kernel buffers before the reader has read."""
 
 
 class Pipe:
@@ -163,8 +163,8 @@ class MemoryNetwork:
         self.latency_ms_max = latency_ms_max
         self.connects = 0
         self.connect_times_s: dict[tuple[str, str], float] = {}
-        """How long a connection takes from one machine to another, as when its first packet was
-        lost; at once if it is not told."""
+        """Time that a connection takes from a source to a target, in seconds, as when its first
+        packet was lost; 0 if there is no entry."""
         self._rng = rng
         self.latencies_s: dict[tuple[str, str], float] = {}
         """Additional delay from a source to a target, in seconds."""

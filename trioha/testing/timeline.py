@@ -149,7 +149,7 @@ class NodeJournal:
     node: str
     wall_ms: Callable[[], int]
     root: Path
-    """Its path is left out of the events: it differs from run to run."""
+    """Directory whose path is left out of the events: it differs from run to run."""
 
     def event(self, name: str, **fields: object) -> None:
         """Add an event to the timeline."""

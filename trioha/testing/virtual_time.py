@@ -43,7 +43,7 @@ def run_seeded(function: Callable[[], Awaitable[T]], seed: int) -> T:
 
 
 class _SeededScheduler:
-    """What Trio's scheduler draws from: the seed of its thread, else what it drew from before.
+    """Random source of Trio's scheduler: the seed of its thread, else the source before.
 
     Trio has one source for all loops of a process. A loop in another thread, as that of
     `start_cluster`, must not draw from the seed of this one.

@@ -63,7 +63,7 @@ MEMBERS_MAX = 4_096
 """Limit of remembered replicas; the one seen longest ago makes room."""
 _TABLES = (TOPICS, GROUPS, PROGRESS)
 _SELDOM_NEW = (CLUSTER, TOPICS, GROUPS)
-"""Their answers are mostly the bytes of the last one, and then they are not read again."""
+"""Questions whose answers seldom change; the same bytes are not read again."""
 _TABLES_FACTOR = 10
 """Operators change topics and groups seldom: their tables are asked ten times less often."""
 _QUEUES_FACTOR = 5

@@ -27,21 +27,21 @@ Plain = object
 """None, bool, int, float, str, bytes, or lists and dicts of them."""
 
 CLUSTER = "cluster"
-"""To a name server: its registered brokers."""
+"""Question to a name server: its registered brokers."""
 STATUS = "status"
-"""To a trioha node: its whole status."""
+"""Question to a trioha node: its whole status."""
 RUNTIME = "runtime"
-"""To any broker: RocketMQ's table of texts."""
+"""Question to any broker: RocketMQ's table of texts."""
 TOPICS = "topics"
 GROUPS = "groups"
 PROGRESS = "progress"
-"""To a broker: each group's offset in each queue."""
+"""Question to a broker: each group's offset in each queue."""
 TOPIC_STATS = "topic_stats/"
-"""To a broker, followed by a topic: first and last offset of each of its queues."""
+"""Question to a broker, followed by a topic: first and last offset of each of its queues."""
 MEMBERS = "members/"
-"""To a broker, followed by a group: its connected members."""
+"""Question to a broker, followed by a group: its connected members."""
 CLIENT = "client/"
-"""To a broker, followed by ``group/client id``: that client's queues."""
+"""Question to a broker, followed by ``group/client id``: that client's queues."""
 
 
 @attrs.frozen

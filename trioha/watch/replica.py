@@ -235,7 +235,7 @@ class Replica:
 
     @property
     def own_id(self) -> str:
-        """What all tables, sentences and commands call it within its set."""
+        """Id by which all tables, sentences and commands name it within its set."""
         return self.member_id or str(self.number)
 
     @cached_property

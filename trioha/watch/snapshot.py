@@ -112,7 +112,7 @@ class Namesrv:
 
 @attrs.frozen(kw_only=True, slots=False)
 class ClusterSnapshot:
-    """Everything that is known at `at_wall_ms`."""
+    """State of the cluster as known at `at_wall_ms`."""
 
     at_wall_ms: int
     namesrvs: tuple[Namesrv, ...]

@@ -118,7 +118,7 @@ class SubscriptionGroupConfig:
     retry_queue_nums: int = 1
     retry_max_times: int = 16
     broker_id: int = 0
-    """Where a consumer that keeps up reads."""
+    """Id of the broker from which a consumer that keeps up pulls."""
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
     consume_message_orderly: bool = False
@@ -233,7 +233,7 @@ LOCK_QUEUES_MAX = 16_384
 
 @attrs.frozen
 class LockBatchBody:
-    """What 41 and 42 ask: these queues, for this client."""
+    """Body of 41 and 42: the queues that a client wants to lock or unlock."""
 
     consumer_group: str
     client_id: str
@@ -263,7 +263,7 @@ class LockBatchBody:
 
 
 def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
-    """What 41 answers: the queues that the client now holds."""
+    """Encode the answer to 41: the queues that the client now holds."""
     return fastjson.dumps({"lockOKMQSet": [queue.to_dict() for queue in queues]})
 
 
@@ -272,7 +272,7 @@ def decode_locked_queues(data: Buffer) -> tuple[MessageQueue, ...]:
 
 
 def encode_consumer_list(client_ids: Iterable[str]) -> bytes:
-    """What 38 answers."""
+    """Encode the answer to 38: the client ids of a consumer group."""
     return fastjson.dumps({"consumerIdList": list(client_ids)})
 
 
@@ -281,7 +281,7 @@ def decode_consumer_list(data: Buffer) -> tuple[str, ...]:
 
 
 def encode_topic_list(topics: Iterable[str], broker_addr: str | None = None) -> bytes:
-    """What 206, 224, 304, 305 and 311-313 answer."""
+    """Encode the answer to 206, 224, 304, 305 and 311-313."""
     body: dict[str, object] = {"topicList": list(topics)}
     if broker_addr is not None:
         body = {"brokerAddr": broker_addr, **body}
@@ -293,7 +293,7 @@ def decode_topic_list(data: Buffer) -> tuple[str, ...]:
 
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
-    """KVTable: what 28 and 219 answer, and what 103 answers about ordered topics."""
+    """Encode a KVTable: the answer to 28 and 219, and to 103 about ordered topics."""
     return fastjson.dumps({"table": dict(table)})
 
 

@@ -8,7 +8,7 @@ _COMPRESSOR_SHIFT = 8
 _COMPRESSOR_MASK = 0x7
 _ZLIB = (0, 3)
 _BODY_BYTES_MAX = 64 << 20
-"""Of a decompressed body. Brokers take 4 MiB; a bomb is 1000 times its size."""
+"""Limit of a decompressed body. Brokers take 4 MiB; a bomb is 1000 times its size."""
 
 
 def inflate(body: bytes, sys_flag: int) -> bytes | None:

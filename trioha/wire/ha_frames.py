@@ -29,4 +29,4 @@ KIND_METADATA: Final = 2
 KIND_HEARTBEAT: Final = 3
 
 METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of one frame: a snapshot of 100,000 topics and their groups' offsets is a third of that."""
+"""Limit of one frame. A snapshot of 100,000 topics and their groups' offsets is a third of that."""

@@ -54,7 +54,7 @@ class ConsumeFromWhere(StrEnum):
 
 @attrs.frozen
 class SubscriptionData:
-    """What one group wants of one topic."""
+    """Subscription of one group to one topic."""
 
     topic: str
     sub_string: str = "*"

@@ -18,7 +18,7 @@ while len(_POWERS) <= _CHUNK:
     _POWERS.append(_POWERS[-1] * 31 & _MASK)
 # _WEIGHTS[n] are the weights of a text of n units: 31^(n-1) … 31, 1.
 _WEIGHTS = [tuple(reversed(_POWERS[:size])) for size in range(_CHUNK + 1)]
-# Of a client's unique id, by what its host's address is (see `message_id`).
+# Lengths of a client's unique id, by the kind of its host's address (see `message_id`).
 UNIQUE_ID_CHARS_V4: Final = 32
 UNIQUE_ID_CHARS_V6: Final = 56
 _KEPT_TOPIC_CHARS = 255  # a stored topic is shorter

@@ -82,10 +82,10 @@ RESERVED_TOPICS = frozenset(
 """Clients may not send to these."""
 
 RAFT_TOPICS = frozenset({RAFT_TOPIC, METADATA_TOPIC})
-"""What a DLEDGER group writes into its own log. Their queue offsets are each store's own."""
+"""Topics that a DLEDGER group writes into its log. Each store numbers their queues itself."""
 
 OUTCOME_UNKNOWN = "outcome unknown"
-"""How the remark begins of an answer that can say neither that it was done nor that it was not."""
+"""Beginning of the remark of an answer that cannot tell whether the change was made."""
 
 FOLLOWER_REMARK = "this broker is a follower: its leader takes this"
 """In a DLEDGER group, where a slave of another broker would name its master."""
@@ -99,9 +99,6 @@ SYSTEM_GROUPS = (
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
 )
-
-OUTCOME_UNKNOWN = "outcome unknown"
-"""How the remark begins by which a DLEDGER group's node says that a change may or may not stand."""
 
 _is_legal = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 
@@ -121,12 +118,12 @@ def check_group(name: str) -> None:
 
 
 def retry_topic(group: str) -> str:
-    """Where a group's failed messages wait for redelivery."""
+    """Return the topic in which a group's failed messages wait for redelivery."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Where a group's messages end that failed too often."""
+    """Return the topic of a group's messages that failed too often."""
     return DLQ_PREFIX + group
 
 

@@ -64,7 +64,7 @@ class Property:
     TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
     TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
     COPIED: Final = "COPIED"
-    """Of an op record that ends one copy of a half message, not the transaction."""
+    """Marks an op record that ends one copy of a half message, not the transaction."""
 
 
 SET_BY_BROKERS = frozenset(

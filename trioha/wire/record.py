@@ -74,7 +74,7 @@ class RecordError(RemoteProtocolError, ValueError):
 
 
 class RecordMessage(Protocol):
-    """What `pack_record` reads of a message; `store.interface.PutMessage` is one."""
+    """Fields of a message that `pack_record` reads; `store.interface.PutMessage` has them."""
 
     topic: str
     queue_id: int
@@ -107,7 +107,7 @@ class RecordHeader(NamedTuple):
 
 
 class DispatchFields(NamedTuple):
-    """What consume queue and index need of a record."""
+    """Fields of a record that consume queue and index need."""
 
     size: int
     topic: str
@@ -245,7 +245,7 @@ def pack_record(
 
 
 def body_position(sys_flag: int) -> int:
-    """Where the body of such a record begins, from the record's beginning."""
+    """Return the position of such a record's body, in bytes from the record's beginning."""
     return _HEAD[sys_flag & _V6_BITS].size
 
 
@@ -296,7 +296,7 @@ def peek(buffer: ReadableBuffer, position: int) -> RecordHeader:
 
 
 def dispatch_fields(buffer: ReadableBuffer, position: int) -> DispatchFields:
-    """What reput needs of the record at `position`; the body is skipped, not read.
+    """Return the fields that reput needs of the record at `position`; the body is not read.
 
     Errors: RecordError when the lengths do not add up or the buffer ends early. The caller has
     looked at the magic.

@@ -149,7 +149,7 @@ class RemotingCommand:
             else:
                 fields = decode_json_fields(encoded)
             self._ext_fields = fields
-            # Whoever changes the fields changes what is sent.
+            # The caller may change the fields, and the changed fields are sent.
             self.encoded_fields = None
         return fields
 

@@ -1,4 +1,4 @@
-"""What name servers are told and tell: routes, cluster, registrations.
+"""Requests to name servers and their answers: routes, cluster, registrations.
 
 Route JSON is compact, and its broker ids are bare integers unless the requester is 4.9.4 or later
 or asks for strict JSON: Go's client neither trims blanks nor strips quotes (gotchas 1 and 2).
@@ -39,7 +39,7 @@ ROUTE_QUEUES_MAX = 131_072
 
 @attrs.frozen
 class QueueData:
-    """How many queues of a topic a broker has, and what one may do with them."""
+    """Number of a topic's queues on one broker, and the permission on them."""
 
     broker_name: str
     read_queue_nums: int
@@ -103,7 +103,7 @@ class BrokerData:
 
 @attrs.frozen
 class TopicRouteData:
-    """Where a topic lives: the answer to 105."""
+    """Route of a topic, its brokers and queues: the answer to 105."""
 
     broker_datas: Sequence[BrokerData] = ()
     queue_datas: Sequence[QueueData] = ()
@@ -178,7 +178,7 @@ class ClusterInfo:
 
 @attrs.frozen
 class RegisterBrokerBody:
-    """What a broker tells about its topics (103). Slaves send an empty table."""
+    """Registration of a broker's topics (103). Slaves send an empty table."""
 
     data_version: DataVersion
     topics: Mapping[str, TopicConfig]

@@ -1,1 +1,1 @@
-"""What opens over the main window, and closes with escape."""
+"""Screens that open over the main window and close with escape."""

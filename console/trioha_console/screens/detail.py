@@ -29,7 +29,7 @@ class DetailScreen(OverScreen[None]):
 
     @property
     def tabs(self) -> Sequence[tuple[str, str]]:
-        """Those that can be had here."""
+        """Tabs that this screen offers now."""
         return self.TABS
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -74,7 +74,7 @@ class DetailScreen(OverScreen[None]):
 
     @property
     def front(self) -> Widget:
-        """What the keys are for: the tab in front, or the first in it that takes any."""
+        """Widget that gets the keys: the tab in front, or the first in it that takes any."""
         front = self.query_one(f"#{self.tab}")
         return front if front.can_focus else next(iter(front.query("*:can-focus")), front)
 

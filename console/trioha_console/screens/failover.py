@@ -43,7 +43,7 @@ from trioha_console.widgets.keys import KeysLine
 
 
 class FailoverStage(Enum):
-    """Where the wizard is."""
+    """Stage of the wizard."""
 
     FACTS = "facts"
     PLAN = "plan"
@@ -82,7 +82,7 @@ class FailoverScreen(OverScreen[None]):
 
     @dataclass(eq=False)
     class Planned(Message):
-        """The facts are in, or why not."""
+        """Facts about the set, or the error."""
 
         facts: SetFacts | None
         error: str = ""
@@ -95,7 +95,7 @@ class FailoverScreen(OverScreen[None]):
 
     @dataclass(eq=False)
     class Ended(Message):
-        """It is over; `record` is what a node keeps of it."""
+        """The failover has ended; `record` is the audit record that a node keeps."""
 
         outcome: Outcome
         record: Mapping[str, Any] | None
@@ -175,7 +175,7 @@ class FailoverScreen(OverScreen[None]):
         self._go(FailoverStage.PLAN)
 
     def _show_members(self, facts: SetFacts, plan: Plan | None) -> None:
-        """Who would take which place; without a plan, who has which now."""
+        """Show the members in the places of the plan or, without one, in their present places."""
         candidates = plan.candidates if plan is not None else ()
         by_address = {one.replica.address: one for one in candidates}
         target = plan.target.address if plan is not None and plan.target is not None else ""
@@ -197,7 +197,7 @@ class FailoverScreen(OverScreen[None]):
             self._ask_facts()
 
     def action_force(self) -> None:
-        """What `--force` does: a loss, a silent candidate, a silent name server are accepted."""
+        """Turn force on or off: it accepts a loss, a silent candidate or a silent name server."""
         if self.stage is FailoverStage.PLAN:
             self._force = not self._force
             self._make_plan()
@@ -222,7 +222,7 @@ class FailoverScreen(OverScreen[None]):
         grid = self.query_one("#fo-steps", Grid)
         grid.empty = "The first step is on its way…"
         grid.refresh()
-        # The program's own, not this screen's: whatever becomes of the screen, it runs to its end.
+        # The program's own, not this screen's: it runs to its end even if the screen closes.
         self.app.run_worker(self._carry_out(), group="failover", description="fails over")
 
     def _hide_confirmation(self) -> None:

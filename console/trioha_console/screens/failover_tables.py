@@ -1,4 +1,4 @@
-"""What the wizard shows: members and candidates, steps, the plan and the outcome in words."""
+"""Tables and texts of the wizard: members and candidates, steps, plan, outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SetMember:
     candidate: Candidate | None
     is_target: bool
     is_planned: bool
-    """Before the switch; afterwards nobody is a candidate."""
+    """True while there is a plan; after the switch there is none, and no candidate."""
 
 
 def _choice(row: SetMember, _: int) -> Cell:
@@ -106,14 +106,14 @@ STEPS: Shape[Step] = Shape(
 
 
 def place_of(row: SetMember) -> tuple[int, int, int]:
-    """The master, then candidates by rank, then those that cannot be."""
+    """Return the sort key: the master, then candidates by rank, then all other members."""
     rank = row.candidate.rank if row.candidate is not None else 0
     is_master = row.facts.standing is Standing.MASTER
     return 0 if is_master else 1 if rank else 2, rank, row.facts.home_id
 
 
 def plan_words(plan: Plan, facts: SetFacts, force: bool, armed: bool) -> Content:
-    """What would happen, what it costs, what forbids it, what to press."""
+    """Return the plan in words: its steps, its cost, what forbids it, the keys to press."""
     lines: list[Cell] = []
     if plan.target is not None:
         who = f"{plan.target.name} becomes master of epoch {plan.epoch}"
@@ -147,7 +147,7 @@ def plan_words(plan: Plan, facts: SetFacts, force: bool, armed: bool) -> Content
 
 
 def outcome_words(outcome: Outcome, record: Mapping[str, Any] | None) -> Content:
-    """How it ended, what is not yet as it should be, and what the nodes keep of it."""
+    """Return the outcome in words: result, notes, and the audit record that the nodes keep."""
     done = outcome.result is Result.DONE
     mark, role = ("●", "good") if done else ("✖", "bad")
     lines: list[Cell] = [((f"{mark} {outcome.result.value}: {outcome.message}", role),)]

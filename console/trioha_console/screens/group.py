@@ -52,7 +52,7 @@ class MemberLine:
     most: int
     """The largest lag of the group."""
     level: AlertLevel
-    """Of the alert that messages of this queue are lost."""
+    """Level of the alert that messages of this queue are lost."""
 
 
 def _lag_bar(line: MemberLine, width: int) -> Cell:

@@ -43,7 +43,7 @@ from trioha_console.widgets.facts import FactList
 from trioha_console.widgets.grid import Grid
 
 EVENTS_MAX = 2_000
-"""Of the journal, the newest."""
+"""Limit of journal events shown; the newest ones are kept."""
 _LAST = 200
 _WAIT_S = 10.0
 _PATIENCE_S = _WAIT_S + 3.0
@@ -77,7 +77,7 @@ class NodeScreen(DetailScreen):
 
     @dataclass(eq=False)
     class Told(Message):
-        """What a tab asked for has come, or why not."""
+        """Answer to the question of a tab, or the error."""
 
         tab_name: str
         rows: list[Any] | None
@@ -94,7 +94,7 @@ class NodeScreen(DetailScreen):
 
     @property
     def tabs(self) -> Sequence[tuple[str, str]]:
-        """A recording has no journal, tasks and settings: nobody can be asked for them."""
+        """A recording has no journal, tasks and settings: there is no node to ask."""
         if not self._source.live:
             return self.TABS[:1]
         return (*self.TABS, *self.INTERNALS) if self._has_internals else self.TABS

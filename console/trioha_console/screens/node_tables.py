@@ -1,4 +1,4 @@
-"""What the node screen shows: its tasks as a tree, its events, its settings, facts about it."""
+"""Tables of the node screen: tasks as a tree, events, settings, facts about the node."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Setting:
 
 
 def settings_of(rows: Iterable[Mapping[str, Any]]) -> list[Setting]:
-    """Every setting of `trioha.watch.node_inside`; those that somebody set come first."""
+    """Every setting of `trioha.watch.node_inside`; those that are not the default come first."""
     found = [
         Setting(row["key"], _as_set(row["value"]), row["origin"] or "default", row["doc"])
         for row in rows
@@ -167,7 +167,7 @@ def waits_facts(event: Event | None, wall_ms: int) -> list[tuple[str, Cell]]:
 
 
 def _are_counts(bins: object) -> TypeGuard[list[int]]:
-    """Whether a peer told at least two counts, one of them more than zero."""
+    """Return True if a peer told at least two counts, one of them more than zero."""
     return (
         isinstance(bins, list)
         and len(bins) > 1

@@ -32,7 +32,7 @@ _SAID_EVERY_S = 0.2
 
 
 class OperationStage(Enum):
-    """Where it is."""
+    """Stage of an operation."""
 
     PLANNING = "planning"
     PLAN = "plan"
@@ -41,7 +41,7 @@ class OperationStage(Enum):
 
 
 class OperationScreen(OverScreen[str | None]):
-    """Ends with the reason if no plan could be made: what was typed can be mended then."""
+    """Screen of an operation; its result is the reason if no plan could be made."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
@@ -59,14 +59,14 @@ class OperationScreen(OverScreen[str | None]):
 
     @dataclass(eq=False)
     class PlanMade(Message):
-        """The plan, or why there is none."""
+        """The plan, or the error."""
 
         plan: Planned | None
         error: str = ""
 
     @dataclass(eq=False)
     class Ended(Message):
-        """It is over."""
+        """The operation has ended."""
 
         mark: str
         role: str
@@ -84,7 +84,7 @@ class OperationScreen(OverScreen[str | None]):
 
     @property
     def has_ended(self) -> bool:
-        """It was carried out, or failed on the way."""
+        """The operation was carried out, or failed on the way."""
         return self.stage is OperationStage.END
 
     @property
@@ -144,7 +144,7 @@ class OperationScreen(OverScreen[str | None]):
         self.set_focus(None)
         self._say("in progress…")
         self._go(OperationStage.RUNNING)
-        # The program's own, not this screen's: whatever becomes of the screen, it runs to its end.
+        # The program's own, not this screen's: it runs to its end even if the screen closes.
         self.app.run_worker(self._carry_out(), group="operation", description=self.operation.title)
 
     async def _carry_out(self) -> None:
@@ -164,7 +164,7 @@ class OperationScreen(OverScreen[str | None]):
         return self.Ended(mark, role, done.lines)
 
     def _say_now(self, words: str) -> None:
-        """How far it is; a thousand messages are not a thousand drawings."""
+        """Show the progress, at most once every `_SAID_EVERY_S` seconds."""
         now_s = time.monotonic()
         if now_s - self._said_s >= _SAID_EVERY_S and self.in_progress:
             self._said_s = now_s

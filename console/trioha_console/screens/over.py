@@ -1,4 +1,4 @@
-"""A screen over the main window, as the program around it sees it."""
+"""Base class of screens over the main window."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from trioha_console.frame import Frame
 
 
 class OverScreen(Screen[ScreenResultType]):
-    """It may show frames, and it may be in the middle of a change."""
+    """Screen over the main window, which may show frames and change the cluster."""
 
     @property
     def in_progress(self) -> bool:
-        """It changes the cluster at the moment: the console does not leave."""
+        """The screen changes the cluster at the moment: the console does not leave."""
         return False
 
     def show(self, frame: Frame) -> None:

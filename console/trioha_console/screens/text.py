@@ -1,4 +1,4 @@
-"""Lines that somebody was asked for once: a consumer's stacks, the trace of a message."""
+"""Screen of lines that are asked for once: a consumer's stacks, the trace of a message."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ MEMBERS: Shape[TransferMember] = Shape(
 
 
 class TransferStage(Enum):
-    """Where it is."""
+    """Stage of a transfer."""
 
     PLAN = "plan"
     ASKING = "asking"
@@ -147,7 +147,7 @@ class TransferScreen(OverScreen[None]):
         self.query_one("#tr-members").focus()
 
     def show(self, frame: Frame) -> None:
-        """What is known now; until somebody confirmed, the plan follows it."""
+        """Show the members now; the plan follows them until the operator confirms it."""
         one = frame.snapshot.set_of(self.broker_name)
         if one is None:
             return
@@ -195,7 +195,7 @@ class TransferScreen(OverScreen[None]):
         self.stage = TransferStage.ASKING
         self.query_one("#tr-outcome", Static).update("The leader has been asked…")
         self.refresh_bindings()
-        # The program's own, not this screen's: whatever becomes of the screen, it runs to its end.
+        # The program's own, not this screen's: it runs to its end even if the screen closes.
         self.app.run_worker(self._ask(), group="failover", description="hands over")
 
     def _hide_confirmation(self) -> None:
@@ -252,7 +252,7 @@ class TransferScreen(OverScreen[None]):
 
 
 def _why_not(leader: RaftState, name: str) -> str:
-    """Why it cannot take over; "" when it can, and for the leader."""
+    """Return the reason a member cannot take over; "" if it can, and for the leader."""
     row = leader.follower(name)
     if row is not None:
         return fitness(leader, row)
@@ -260,7 +260,7 @@ def _why_not(leader: RaftState, name: str) -> str:
 
 
 def plan_words(plan: ChangePlan, armed: bool) -> Content:
-    """What would happen, what forbids it, what to press."""
+    """Return the plan in words: its effect, what forbids it, the keys to press."""
     lines: list[Cell] = []
     if plan.leader is not None:
         who = f"{plan.leader.member_id} ({plan.leader_address}), term {plan.leader.term}"

@@ -116,7 +116,7 @@ class AlertsView(View):
 
 
 def _thresholds(alert: Alert, rule: Rule) -> str:
-    """What the value is held against, and for how long it must be so."""
+    """Return the value, its thresholds, and how long it must exceed them."""
     told = [
         f"{word} from {threshold:g}"
         for word, threshold in (("warning", rule.warn), ("critical", rule.crit))

@@ -32,7 +32,7 @@ class ClusterLine:
     name: str
     namesrv: str
     is_here: bool
-    """Whether the other screens show this one."""
+    """The other screens show this cluster."""
     snapshot: ClusterSnapshot | None
     alerts: tuple[Alert, ...]
     history: History

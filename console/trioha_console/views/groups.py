@@ -85,7 +85,7 @@ def _eta(line: GroupLine, _: int) -> Cell:
 
 
 def eta_cell(group: Group, growth: float | None, eta_s: float | None) -> Cell:
-    """When a group has caught up; a lag that does not shrink is not the same as an unknown one."""
+    """Return the time until a group has caught up; "no gain" if its lag does not shrink."""
     if group.lag == 0:
         return cell("caught up", "dim")
     if group.lag is None or growth is None:

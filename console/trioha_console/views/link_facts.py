@@ -80,7 +80,7 @@ def slave_facts(replica: Replica) -> Panel:
 def set_facts(
     one: ReplicaSet, namesrvs: Sequence[Namesrv], master: Replica | None
 ) -> tuple[Panel, Panel]:
-    """What the set is, and whom each name server routes its clients to."""
+    """Return the facts about a set, and the master to which each name server routes clients."""
     routes: Panel = ((("name servers route to", "title"),), _beliefs(one, namesrvs))
     if one.is_raft:
         told = NOTHING if one.master is None else _freshness(one.master.answer)
@@ -132,7 +132,7 @@ def _beliefs(one: ReplicaSet, namesrvs: Sequence[Namesrv]) -> Facts:
 
 
 def _freshness(answer: LastAnswer) -> Cell:
-    """How old the numbers are, and why there are no newer ones."""
+    """Return the age of the last answer, and the error since then, if any."""
     if answer.age_s is None:
         return cell(answer.error or "no answer yet", "bad" if answer.error else "dim")
     if answer.error:

@@ -1,4 +1,4 @@
-"""Messages: by topic and time, offset, key or id. Looking at them changes nothing for anybody."""
+"""Messages: by topic and time, offset, key or id. Looking at them changes nothing for consumers."""
 
 from __future__ import annotations
 
@@ -87,18 +87,18 @@ class MessagesView(View):
 
     @dataclass(eq=False)
     class Answered(Message):
-        """What was found, or why nothing was."""
+        """Messages found, or the error."""
 
         query_line: Query
         found: list[Found] | None
         error: str = ""
         follows: bool = False
-        """The view has asked, since it follows; nobody typed the question again."""
+        """The view asked by itself, since it follows; the operator did not type it again."""
 
     def __init__(self, source: Callable[[], Source]) -> None:
         super().__init__()
         self._source = source
-        """Whom to ask: another one when another cluster is watched."""
+        """Getter of the source to ask, which changes when another cluster is watched."""
         self._frame: Frame | None = None
         self._query: Query | None = None
         self._follows = False
@@ -148,7 +148,7 @@ class MessagesView(View):
         self.grid.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nobody can be asked in a recording; escape leaves the question only while it is typed."""
+        """A recording answers no question; escape leaves the question only while it is typed."""
         if action in ("ask", "follow", "trace"):
             return self._source().live
         if action in ("change", "resend_one"):

@@ -84,7 +84,7 @@ def own_facts(own: RaftState) -> list[tuple[str, Cell]]:
 
 
 def members_of(own: RaftState) -> list[tuple[str, Cell]]:
-    """Everybody whom it knows, with what it knows of them as a leader."""
+    """Return all members that a node knows, with its view of each follower if it leads."""
     lines: list[tuple[str, Cell]] = []
     for name in own.members:
         row = own.follower(name)

@@ -55,7 +55,7 @@ def lines_of(frame: Frame) -> list[ReplicationLine]:
 
 
 def why_empty(frame: Frame) -> str:
-    """What to say when there is no broker to show."""
+    """Return the text of a table without brokers."""
     namesrvs = frame.snapshot.namesrvs
     silent = [one.answer.error for one in namesrvs if one.answer.error]
     if namesrvs and len(silent) == len(namesrvs):
@@ -201,7 +201,7 @@ def _search(line: ReplicationLine) -> str:
 
 
 def _reason(line: ReplicationLine) -> tuple[str, Cell] | None:
-    """Why a set is not well, over the columns that only its members have."""
+    """Return the reason a set is not well, in place of the columns that only members have."""
     if line.replica is not None or not line.condition.why:
         return None
     return "ROLE", cell(line.condition.why, LEVEL_ROLES[line.condition.level])

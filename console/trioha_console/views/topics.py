@@ -126,7 +126,7 @@ def _trend(line: TopicLine, width: int) -> Cell:
 
 
 def _lag(line: TopicLine, _: int) -> Cell:
-    """Nothing for a topic that no group reads."""
+    """Return an empty cell for a topic that no group reads."""
     if line.groups == ():
         return ()
     return cell(line.lag)

@@ -1,4 +1,4 @@
-"""What every screen of the main window is to the program around it."""
+"""Base classes of the views in the main window."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class View(Changes, Vertical):
     """A table of its own kind, and what belongs to it."""
 
     NAME: ClassVar[str]
-    """In `:` commands, in files, as id."""
+    """Name in `:` commands and of exported files, and the id of the widget."""
     DEFAULT_CSS = "View { height: 1fr; }"
     SCOPED_CSS = False
     """Rules name the width of the screen, which is outside of the view."""
@@ -113,10 +113,10 @@ class View(Changes, Vertical):
         raise NotImplementedError
 
     def entered(self) -> None:
-        """It comes to the front."""
+        """Called when the view comes to the front."""
 
     async def left(self) -> None:
-        """Another one comes to the front."""
+        """Called when another view comes to the front."""
 
     @property
     def grid(self) -> Grid[Any]:
@@ -129,7 +129,7 @@ class View(Changes, Vertical):
 
     @property
     def interest(self) -> Interest:
-        """What the collector should ask for it."""
+        """Questions that the collector asks for this view."""
         return Interest()
 
 
@@ -143,7 +143,7 @@ class SystemView(View):
         self.system = False
 
     def why_empty(self, frame: Frame, things: str, asked: str) -> str:
-        """What an empty table says; `asked` is the question whose answers fill it."""
+        """Return the text of an empty table; `asked` is the question whose answers fill it."""
         answers = fields_of(frame.snapshot.raw.get("answers")).values()
         if not any(key.startswith(asked) for told in answers for key in told):
             return f"No {things} yet; the first answers are on their way."

@@ -29,7 +29,7 @@ class TrendChart(Widget):
 
     @property
     def points(self) -> int:
-        """How many values fit side by side."""
+        """Count of values that fit side by side."""
         return max(2, 2 * (self.content_size.width - _SCALE_WIDTH - 1))
 
     def show(

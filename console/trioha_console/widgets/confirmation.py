@@ -30,7 +30,7 @@ class TypedConfirmation(Vertical):
 
     @dataclass(eq=False)
     class Closed(Message):
-        """It was closed without that."""
+        """The prompt was closed without the name."""
 
     def __init__(self, name: str, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -70,7 +70,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
 
     cursor: reactive[int] = reactive(0, repaint=False)
     empty: reactive[str] = reactive("")
-    """What is said when there is no row."""
+    """Text shown when there is no row."""
 
     class Moved(RowMessage):
         """The cursor is on another row, or on none."""
@@ -86,7 +86,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         self.order = SortOrder()
         self.filter_text = ""
         self.rows: list[Row] = []
-        """As shown: matching, in order."""
+        """Rows that match the filter, in the order shown."""
         self.set_reactive(Grid.empty, empty)
         self._all: Sequence[Row] = ()
         self._fitted: list[tuple[GridColumn[Row], int]] = []
@@ -99,7 +99,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
 
     @property
     def row(self) -> Row | None:
-        """Where the cursor is."""
+        """Row under the cursor; None without rows."""
         return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
 
     @property
@@ -151,7 +151,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         if len(self.rows) != old_count:
             self.virtual_size = Size(self._width, len(self.rows) + 1)
             self.refresh()
-            # How far one can scroll is known after the layout.
+            # The scroll range is known only after the layout.
             self.call_after_refresh(self._keep_in_view)
         else:
             self._redraw_changed(old_cells)
@@ -213,7 +213,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
             self.post_message(self.Chosen(self, self.row))
 
     def action_sort(self) -> None:
-        """By the next column; after the last one as the rows come."""
+        """Sort by the next column; after the last one, keep the order of the source."""
         titles = ["", *(column.title for column, _ in self._fitted)]
         index = titles.index(self.order.title) if self.order.title in titles else 0
         self.set_order(SortOrder(titles[(index + 1) % len(titles)]))
@@ -343,6 +343,6 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         return self._styles[role]
 
     def region_of(self, index: int) -> Region:
-        """Where a row is on the screen, for who wants to click it."""
+        """Return the region of a row on the screen, for clicks."""
         x, y, _, _ = self.region
         return Region(x, y + 1 + index - self.scroll_offset.y, self.size.width, 1)

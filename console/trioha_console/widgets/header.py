@@ -1,4 +1,4 @@
-"""The two lines at the top: whom we watch and how that goes; and the screens there are."""
+"""The two lines at the top: name and state of the cluster; and the names of the screens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trioha_console.roles import content_of
 
 
 class HeaderLine(Horizontal):
-    """Left: whom; right: how fresh, and what may be done."""
+    """Left: state and name of the cluster; right: warnings, live or replay, and the time."""
 
     DEFAULT_CSS = """
     HeaderLine { height: 1; background: $panel; }

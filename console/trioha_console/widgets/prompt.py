@@ -84,7 +84,7 @@ class Prompt(Vertical):
         self.screen.set_focus(box)
 
     def insert(self, text: str) -> None:
-        """As if it had been typed."""
+        """Insert text at the cursor, as if it had been typed."""
         self.query_one(Input).insert_text_at_cursor(text)
 
     @property
@@ -116,7 +116,7 @@ class Prompt(Vertical):
             self.close()
 
     def action_complete(self) -> None:
-        """As far as there is one way to go on; then the ways that there are."""
+        """Complete the line as far as it is unambiguous; then show the possible words."""
         box = self.query_one(Input)
         found = sorted(self._complete(box.value))
         if not found:
@@ -153,7 +153,7 @@ def _last_word(line: str) -> str:
 
 
 def _common(one: str, other: str) -> str:
-    """What both begin with."""
+    """Return the common prefix of two lines."""
     size = next(
         (index for index, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
         min(len(one), len(other)),

@@ -22,7 +22,7 @@ _TICKS = ("╷", "▵", "▲")
 
 
 class ReplayBar(Static):
-    """Two lines: the slider, and what happened last before the play head. A click jumps."""
+    """Two lines: the slider, and the newest marks before the play head. A click jumps."""
 
     DEFAULT_CSS = """
     ReplayBar {
@@ -45,7 +45,7 @@ class ReplayBar(Static):
         self.draw()
 
     def draw(self) -> None:
-        """As the play head stands now."""
+        """Draw the bar with the play head at its present place."""
         replay = self._replay
         recording = replay.recording
         state = "▶" if replay.playing else "‖"
@@ -97,7 +97,7 @@ def _newest(replay: Replay) -> list[Span]:
 
 
 def newest_marks(replay: Replay) -> list[Mark]:
-    """What happened last up to the play head; of one moment what matters most comes first."""
+    """Return the newest marks up to the play head, all of one moment, most important first."""
     index = bisect_right([mark.wall_ms for mark in replay.marks], replay.at_wall_ms)
     if not index:
         return []

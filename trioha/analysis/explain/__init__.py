@@ -1,1 +1,1 @@
-"""Why a message was late, came twice, or was never seen, from the files that brokers leave."""
+"""Reasons why a message was late, came twice, or was never seen, from the files of brokers."""

@@ -25,7 +25,7 @@ from trioha.store.cuts import Cut
 
 @attrs.frozen
 class LogBounds:
-    """Where a log begins and ends; offsets are of its first and last record's first byte."""
+    """Offsets of a log's first and last record, its earliest and latest store time in ms."""
 
     first_offset: int
     last_offset: int
@@ -45,7 +45,7 @@ class Case:
 
     @cached_property
     def bounds(self) -> Mapping[str, LogBounds]:
-        """By label, of every log that has a record."""
+        """Bounds of every log that has a record, by label."""
         rows = self.engine.query(
             "SELECT store, MIN(phy_offset_min) AS first_offset, MAX(phy_offset_max) AS last_offset,"
             " MIN(store_ms_min) AS first_ms, MAX(store_ms_max) AS last_ms "

@@ -1,4 +1,4 @@
-"""What each consumer group has done with a message, as far as its offsets tell."""
+"""Delivery of a message to each consumer group, as far as the group's offsets tell."""
 
 from __future__ import annotations
 

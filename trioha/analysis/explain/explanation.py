@@ -45,7 +45,7 @@ VerdictCode = Literal[
     "stored until then",
     "lag",
 ]
-"""What a verdict says, for programs."""
+"""Machine-readable code of a verdict."""
 
 
 @attrs.frozen

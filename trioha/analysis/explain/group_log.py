@@ -33,7 +33,7 @@ class LoggedOffsets:
 
 
 def store_with_tables(engine: Engine, labels: list[str]) -> str | None:
-    """Which of these stores has the longest log of tables; None when none has any."""
+    """Return the store that has the longest log of tables; None when none has any."""
     rows = engine.query(
         "SELECT store, MAX(phy_offset) AS last FROM commitlog "
         f"WHERE topic = {literal(METADATA_TOPIC)} AND store IN {literals(labels)} GROUP BY store",
@@ -69,7 +69,7 @@ def _apply(op: list[Any], offsets: dict[int, int], key: str, group: str, topic: 
 
 
 def _bodies(engine: Engine, store: str) -> Iterator[tuple[int, int, bytes]]:
-    """When, where and what: each body of the log of tables, joined from its parts."""
+    """Yield store time, offset and bytes of each body of the log, joined from its parts."""
     last = -1
     pieces: list[bytes] = []
     while True:

@@ -48,7 +48,7 @@ class Pop:
     """Others receive the message from then on, unless it was acknowledged."""
     acknowledged_ms: int | None = None
     changed_ms: list[int] = attrs.field(factory=list)
-    """When its invisible time was changed."""
+    """Times at which its invisible time was changed."""
 
 
 def explain_popping(

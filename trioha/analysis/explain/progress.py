@@ -1,4 +1,4 @@
-"""How far a consumer group has come: its committed offsets, and what journals sampled of them.
+"""Progress of a consumer group: its committed offsets, and the samples of them in journals.
 
 A store keeps only the newest committed offset of each queue; `offset_history` knows the earlier
 ones. Journals of older nodes have sums alone, over those queues of a topic that the group has
@@ -30,7 +30,7 @@ class Committed:
     """Next offset that the group consumes."""
     store: str
     written_ms: int | None
-    """When the file was written, in milliseconds since 1970; a copied file may say otherwise."""
+    """Time at which the file was written, in ms since 1970; a copied file may say otherwise."""
 
 
 @attrs.frozen
@@ -69,7 +69,7 @@ class Pass:
 
 @attrs.frozen
 class Consumption:
-    """When a group passed one message, as far as is known; milliseconds since 1970."""
+    """Times at which a group passed one message, if known; milliseconds since 1970."""
 
     passes: Sequence[Pass] = ()
     """More than one when the group was set back before the message in between."""
@@ -86,7 +86,7 @@ Offsets = Mapping[tuple[str, str], Mapping[int, Committed]]
 
 
 def committed_offsets(case: Case, stores: Sequence[StoreFiles]) -> Offsets:
-    """Of these replicas, without the broker's own groups. A slave's copy may be older."""
+    """Return the highest offsets in these replicas, without the broker's own groups."""
     found: dict[tuple[str, str], dict[int, Committed]] = {}
     for store in stores:
         for (topic, group), queues in (or_noted(case.engine, store.consumer_offsets) or {}).items():
@@ -100,7 +100,7 @@ def committed_offsets(case: Case, stores: Sequence[StoreFiles]) -> Offsets:
 
 
 def offsets_written_ms(store: StoreFiles) -> int | None:
-    """When a store's committed offsets were written; None when there is no file of them."""
+    """Return when a store's committed offsets were written; None when there is no file of them."""
     if store.root is None:
         return None
     try:
@@ -110,7 +110,7 @@ def offsets_written_ms(store: StoreFiles) -> int | None:
 
 
 def samples_of(case: Case, brokers: Collection[str], group: str, topic: str) -> list[Sample]:
-    """What the journals of these brokers, or of all if none is named, sampled; by time."""
+    """Return samples of these brokers' masters, or of all if none is named, by time."""
     found = [
         Sample(
             row.wall_ms,
@@ -138,7 +138,7 @@ def consumption_of(
     queue_offset: int,
     queue_count: int,
 ) -> Consumption:
-    """When the group passed a message that was stored at `store_ms`.
+    """Return when the group passed a message that was stored at `store_ms`.
 
     `samples` count where the history knows nothing of the queue. `queue_count`: queues of the topic
     that the group has committed to by now. Their number never shrinks, so a sample of as many has
@@ -176,7 +176,7 @@ def consumption_of(
 def _is_past(
     sample: Sample, store_ms: int, queue_id: int, queue_offset: int, queue_count: int
 ) -> bool | None:
-    """Whether a group had passed a message at a sample of sums; None when that cannot be known."""
+    """Return whether a group had passed a message at a sample of sums; None if unknown."""
     if sample.queues == 1 and sample.worst_queue == queue_id:
         return sample.consumer_offset > queue_offset
     is_whole = sample.queues == queue_count > 1 and sample.wall_ms >= store_ms

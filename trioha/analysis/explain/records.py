@@ -96,7 +96,7 @@ class StoredRecord:
 
     @property
     def place(self) -> str:
-        """Where the record lies, in words."""
+        """Topic, queue and queue offset of the record, in words."""
         return f"topic {self.topic}, queue {self.queue_id}, queue offset {self.queue_offset}"
 
 

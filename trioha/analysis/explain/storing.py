@@ -1,4 +1,4 @@
-"""Where and when a message was stored, how often, and which replicas hold it."""
+"""Storing of a message: places and times, repeats, and the replicas that hold it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _tell_record(case: Case, answer: Explanation, record: StoredRecord) -> None:
 def _explain_repeats(answer: Explanation, records: Sequence[StoredRecord], about: str) -> None:
     """Say that a producer sent a message again; needs a unique id."""
     repeats = [record for record in records if record.is_seen and record.row["unique_key"]]
-    # What a node gave up and had sent again is seen once by consumers of the new master.
+    # Consumers of the new master do not see a copy that lies only in a cut.
     repeats = [record for record in repeats if record.stores]
     topics = {record.topic for record in repeats}
     if len(repeats) < 2 or len(topics) > 1:
@@ -176,7 +176,7 @@ def _explain_lack(
 
 
 def _took_over(case: Case, record: StoredRecord, replica: StoreFiles) -> str:
-    """How a replica became the master without a record; empty when nothing says so."""
+    """Return how a replica became the master without a record; empty if it is not known."""
     engine = case.engine
     theirs = or_noted(engine, replica.epochs)
     holders = [store for store in case.stores if store.label in record.stores]

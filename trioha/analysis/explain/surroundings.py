@@ -1,4 +1,4 @@
-"""What happened to the broker around a message: outages, roles, terms, cuts, refusals."""
+"""Events at the broker around a message: outages, roles, terms, cuts, refusals."""
 
 from __future__ import annotations
 

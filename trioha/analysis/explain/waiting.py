@@ -1,4 +1,4 @@
-"""What kept a message from its topic: a delay, or a transaction."""
+"""Reasons that kept a message from its topic: a delay, or a transaction."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _explain_transaction(
 
 
 def _tell_ends(case: Case, answer: Explanation, halves: Sequence[StoredRecord]) -> int | None:
-    """When the newest op record ended the transaction; None when none did."""
+    """Tell the ends of the transaction; return the store time of the newest, or None."""
     body = text_of(case.engine, "body")
     ended: int | None = None
     for half in halves:

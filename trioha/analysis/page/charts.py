@@ -1,4 +1,4 @@
-"""Charts of every kind as inline SVG, each with a sentence for who cannot see it."""
+"""Charts of every kind as inline SVG, each with a description for screen readers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def render_chart(chart: Chart, prefix: str) -> str:
 
 
 def _describe(chart: Chart) -> str:
-    """What the chart shows, and how far each series reaches."""
+    """Describe what the chart shows, and how far each series reaches."""
     parts = [f"{_NAMES[chart.kind]} of {chart.y_label or 'values'} by {chart.x_label or 'x'}."]
     for series in chart.series[:_DESCRIBED_MAX]:
         parts.append(f"{series.label or 'values'}: {_reach(chart, series.points)}.")

@@ -85,6 +85,6 @@ def _short(value: float) -> str:
 def _format_share(value: float) -> str:
     percent = value * 100
     if 99 < percent < 100:
-        # Of an availability the nines count, and it is not a hundred.
+        # The nines of an availability count, and it must not read as 100 %.
         return f"{min(percent, 99.9999):.4f}".rstrip("0") + " %"
     return f"{_short(percent)} %"

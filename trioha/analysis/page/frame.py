@@ -1,4 +1,4 @@
-"""What all charts have in common: the figure, its title and description, axes, legend."""
+"""Parts that all charts share: the figure, its title and description, axes, legend."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Drawing:
 
 
 def figure(chart: Chart, prefix: str, drawing: Drawing, description: str) -> str:
-    """The chart as a `<figure>`: named and described for who cannot see it."""
+    """Return the chart as a `<figure>`, named and described for screen readers."""
     title_id, description_id = f"{prefix}-title", f"{prefix}-desc"
     kind = "line" if chart.kind == "line" else "area"
     hatches = max((index for index, _ in drawing.legend), default=0) + 1

@@ -81,7 +81,7 @@ def _distinct(values: Sequence[Any], kind: AxisKind) -> list[Any]:
 
 
 def _value_kind(chart: Chart) -> str:
-    """Of the cells: a heat chart's series label may name it."""
+    """Return the kind of the cells' values: a heat chart's series label may name it."""
     label = chart.series[0].label if chart.series else ""
     return label if label in ("bytes", "duration", "share") else "number"
 

@@ -87,7 +87,7 @@ def _line(chart: Chart, series: Series, index: int, x_scale: Scale, y_scale: Sca
         "path", d="".join(path), class_=f"line-{index}", stroke_dasharray=DASHES[index] or None
     )
     if len(points) > _MARKED_POINTS_MAX:
-        # Where lines lie close, a marker now and then tells them apart.
+        # A marker now and then tells lines apart that lie close to each other.
         step = max(1, len(points) // 8)
         marks += [
             element("path", d=marker(index, x_scale.at(x), y_scale.at(y)), class_=f"fill-{index}")
@@ -98,8 +98,8 @@ def _line(chart: Chart, series: Series, index: int, x_scale: Scale, y_scale: Sca
 
 
 def thin(points: list[Point], scale: Scale) -> Iterator[Point]:
-    """At most some four points per pixel column: first, lowest, highest and last are kept, so
-    that no spike and no break is lost."""
+    """Keep some four points per pixel column at most: first, lowest, highest and last, so that
+    no spike and no break is lost."""
     if len(points) <= 2 * _COLUMNS:
         yield from points
         return

@@ -27,7 +27,7 @@ class PageMeta:
     stores: Sequence[str]
     journals: Sequence[str] = ()
     engine: str
-    """In words: "local (DuckDB 1.4)", "Spark 4.3.0 on local[2]"."""
+    """Engine in words: "local (DuckDB 1.4)", "Spark 4.3.0 on local[2]"."""
     version: str
     """Version of trioha."""
     created_ms: int
@@ -41,9 +41,9 @@ class PageMeta:
     bytes: int | None = None
     notes: Sequence[str] = ()
     partial: str = ""
-    """Why the results are not whole; empty when they are."""
+    """Reason why the results are not whole; empty when they are."""
     skipped: Mapping[str, str] = attrs.field(factory=dict)
-    """Reports that were not made: name -> why."""
+    """Reports that were not made: name -> reason."""
 
 
 HEADLINES_MAX = 5

@@ -1,4 +1,4 @@
-"""Lanes over time: who was what from when to when."""
+"""Lanes over time: the states of each lane, with their begin and end."""
 
 from __future__ import annotations
 

@@ -60,4 +60,4 @@ _SPECS = (
 )
 
 REPORTS: Final = {spec.name: spec for spec in _SPECS}
-"""In the order in which they are shown."""
+"""Reports by name, in the order in which they are shown."""

@@ -45,7 +45,7 @@ class Causes:
     misplaced_queues: frozenset[tuple[str, str, int]] = frozenset()
     """Store, topic, queue id: queues that a damaged header names, or has left."""
     entries: dict[str, int] = attrs.field(factory=dict)
-    """By store: entries of consume queues that lead into damage."""
+    """Entries of consume queues that lead into damage, by store."""
     index_entries: dict[str, int] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:

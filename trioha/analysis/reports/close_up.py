@@ -1,4 +1,4 @@
-"""What clients felt around an outage: latency and lag, in steps down to a second.
+"""Effect of an outage on clients: latency and lag, in steps down to a second.
 
 Latency is from a message's birth at its producer to its storing, in the log of the node that served
 afterwards, by the hour of storing: what was sent during the outage shows where it was stored. Lag
@@ -50,7 +50,7 @@ class CloseUpStep:
     consumer_lag: int | None
     """Messages not consumed, of all groups together."""
     slave_lag_bytes: int | None
-    """Of the slave that is furthest behind."""
+    """Lag of the slave that is furthest behind."""
 
 
 def close_ups(
@@ -127,7 +127,7 @@ def _latencies(
 
 
 def _consumer_lags(engine: Engine, outage: Outage) -> Iterator[tuple[int, object, int]]:
-    """When, of which group in which topic, and how many messages it lacked."""
+    """Yield time, group and topic, and the messages that the group lacked."""
     for row in engine.journal({"consumer_lag"}):
         if row.node.rpartition(":")[0] == outage.broker:
             key = row.fields.get("group"), row.fields.get("topic")
@@ -135,7 +135,7 @@ def _consumer_lags(engine: Engine, outage: Outage) -> Iterator[tuple[int, object
 
 
 def _slave_lags(engine: Engine, lives: Lives, outage: Outage) -> Iterator[tuple[int, object, int]]:
-    """When, of which peer of a master, and how many bytes it lacked."""
+    """Yield time, master and peer, and the bytes that the peer lacked."""
     for row in engine.journal({"ha_progress"}):
         if row.node.rpartition(":")[0] == outage.broker:
             host = row.fields.get("peer", "").rpartition(":")[0]

@@ -1,4 +1,4 @@
-"""How far consumer groups are behind: now, from consumerOffset.json, and over time, from journals.
+"""Lag of consumer groups: now, from consumerOffset.json, and over time, from journals.
 
 The lag of a queue is its end less the group's committed offset. Its age is the time from the first
 message not consumed to the newest record of the store: a stopped broker's clock does not go on.
@@ -52,7 +52,7 @@ QueueEnds = Mapping[tuple[str, str, int], tuple[int, int]]
 
 
 def queue_ends(engine: Engine) -> QueueEnds:
-    """Of every consume queue."""
+    """Return the ends of every consume queue."""
     begins = engine.query(
         "SELECT store, MIN(phy_offset_min) AS log_begin FROM commitlog_stats GROUP BY store",
     )
@@ -73,7 +73,7 @@ def queue_ends(engine: Engine) -> QueueEnds:
 
 
 def lags_now(engine: Engine, ends: QueueEnds) -> list[GroupQueueLag]:
-    """Every committed offset of every store against the end of its queue."""
+    """Return the lag of every committed offset of every store behind the end of its queue."""
     lags = []
     for store in engine.stores:
         offsets = or_noted(engine, store.consumer_offsets) or {}
@@ -87,7 +87,7 @@ def lags_now(engine: Engine, ends: QueueEnds) -> list[GroupQueueLag]:
 
 
 def newest_ms(engine: Engine) -> dict[str, int]:
-    """When each store's newest record was stored."""
+    """Return the store time of each store's newest record."""
     rows = engine.query(
         "SELECT store, MAX(store_ms_max) AS newest_ms FROM commitlog_stats GROUP BY store"
     )
@@ -131,7 +131,7 @@ SAMPLED = (
 
 
 def lag_tables(lags: list[GroupQueueLag], top: int) -> list[Table]:
-    """By group and topic, and the queues that are furthest behind."""
+    """Return the tables of lags by group and topic, and of the queues that are furthest behind."""
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     for lag in lags:
         row = groups.setdefault(
@@ -200,7 +200,7 @@ def lag_findings(tables: list[Table], lags: list[GroupQueueLag]) -> Iterator[Fin
 
 
 def lag_over_time(engine: Engine) -> tuple[list[Table], list[Chart]]:
-    """What the journals sampled; nothing when they did not."""
+    """Return the lag that the journals sampled; nothing if they have no samples."""
     if not engine.journal_count:
         return [], []
     samples = (

@@ -270,7 +270,7 @@ def _pairs(pairs: list[_Pair], behind: dict[tuple[str, int], int], histories: Hi
 
 
 def _parting(pair: _Pair) -> int | None:
-    """Where they differ first."""
+    """Return the first offset at which the stores differ; None if none is known."""
     return None if pair.differences is None else pair.differences.first_offset
 
 
@@ -366,7 +366,7 @@ def _damage_findings(pairs: Sequence[_Pair], damage: Sequence[dict[str, Any]]) -
 
 
 def _journal(engine: Engine, diverged: list[_Pair]) -> Table:
-    """Who was master, who was cut, around the first difference of each pair."""
+    """Return journal events around the first difference of each pair: roles, cuts and links."""
     times = [
         row["store_ms"] for pair in diverged for row in pair.records[:2] if row["store_ms"] > 0
     ]

@@ -303,7 +303,7 @@ def _switches_table(engine: Engine) -> Table:
 
 
 def _refusals_table(engine: Engine, lives: Lives, labels: Mapping[str, str]) -> Table:
-    """What was not done for clients: sends, waits for slaves, connections."""
+    """Return the table of refusals: sends, waits for slaves, connections."""
     rows: dict[tuple[str, str, str], dict[str, object]] = {}
     for each in refusals_of(engine, lives):
         first = {

@@ -65,7 +65,7 @@ def _matches(wanted: str, *, by_id: bool) -> str:
 
 
 def spellings(host: str, port: int) -> list[str]:
-    """How `store_host` may spell an address: IPv6 with brackets."""
+    """Return the spellings of an address in `store_host`: IPv6 with brackets."""
     return [f"{host}:{port}", f"[{host}]:{port}"]
 
 

@@ -62,7 +62,7 @@ class WrongEntry:
 
 @attrs.define
 class IndexCheck:
-    """What the comparison of one store found."""
+    """Result of comparing one store's index with its log."""
 
     store: str
     files: int = 0
@@ -102,7 +102,7 @@ class _IndexFile:
         self._map.close()
 
     def _first_entry(self, size: int) -> int:
-        """Where entry 1 lies. Errors: ValueError when the file has no layout that fits."""
+        """Return the position of entry 1. Errors: ValueError when no layout fits the file."""
         if self._fits(at := 40 + 4 * _DEFAULT_SLOTS + 20, size):
             return at
         needle = struct.pack(">q", self.begin)
@@ -242,7 +242,7 @@ def _check_split(
         [file.between(begin, begin + split.end - split.begin) for file in files]
     )
     offsets = entries["phy_offset"].astype(np.int64) - begin
-    # What stands out of order belongs to no range: its place cannot be packed.
+    # An entry out of order belongs to no range: its place cannot be packed.
     is_in = (offsets >= 0) & (offsets < split.end - split.begin)
     hashes = entries["key_hash"].astype(np.int64)
     found = offsets[is_in] << HASH_BITS | hashes[is_in] & HASH_MASK

@@ -163,7 +163,7 @@ def _steps(
 ) -> tuple[list[Table], Iterator[Finding]]:
     rows = first_steps(engine, queues) if queues else []
     explained: dict[Queue, list[int]] = {}
-    """By queue: gaps at damage, messages missing in them, repeats at damage."""
+    """Counts by queue: gaps at damage, messages missing in them, repeats at damage."""
     for row in rows:
         ends = (row["phy_before"], row["phy_offset"])
         cause = causes.between(row["store"], *ends)
@@ -244,7 +244,7 @@ def _queues(
     wrong |= causes.misplaced_queues
     for row in wrong_tags(engine, ends):
         key = (row["store"], row["topic"], row["queue_id"])
-        # Where places are wrong or the log holds an older queue too, counts differ anyway.
+        # If places are wrong or the log holds an older queue too, counts differ anyway.
         if key not in wrong and key not in restarts:
             yield Finding.error(
                 f"{key[0]}: topic {key[1]} queue {key[2]}: the tags code of "

@@ -1,4 +1,4 @@
-"""How long messages travelled from their birth at the producer to the log.
+"""Latency of messages from their birth at the producer to the log.
 
 Two clocks measure it, so a figure may be negative: that is shown, never hidden. All percentiles,
 minima and maxima are names of bins (`reports.bins`), at most 1/64 nearer to zero than the value.

@@ -53,11 +53,11 @@ class Session:
     peer: str
     begin_ms: int
     offset: int
-    """Where the slave's log ended."""
+    """Offset at which the slave's log ended at `begin_ms`."""
     end_ms: int | None = None
     reason: str = ""
     in_sync: list[tuple[int, int | None]] = attrs.field(factory=list)
-    """When the slave was near enough to wait for: from, until."""
+    """Spans in which the slave was near enough to wait for: from, until."""
     first_gap: int | None = None
     """Bytes that the slave lacked when it came, as far as the master told."""
     progress: LinkProgress = attrs.field(factory=LinkProgress)
@@ -97,7 +97,7 @@ class Silence:
 
 @attrs.define(eq=False)
 class SyncWaits:
-    """What puts of one node went through in one sample's time."""
+    """Waits of one node's puts for slaves, in one sample's time."""
 
     journal: str
     node: str
@@ -130,7 +130,7 @@ class ReplicationLinks:
     waits: list[SyncWaits] = attrs.field(factory=list)
     stalls: list[CommitStall] = attrs.field(factory=list)
     clocks: dict[str, LogClock] = attrs.field(factory=dict)
-    """By journal: when its node's log had grown how far."""
+    """Growth of the log of a journal's node over time, by journal."""
     _open: dict[tuple[str, str], Session] = attrs.field(factory=dict)
     _silent: dict[tuple[str, str], Silence] = attrs.field(factory=dict)
     _early: dict[tuple[str, str], JournalRow] = attrs.field(factory=dict)
@@ -181,7 +181,7 @@ class ReplicationLinks:
             self._end_stalls(journal, at_ms)
 
     def finish(self) -> None:
-        """Every event was added: end what ended with its node, and find the pairs."""
+        """End sessions that ended with their nodes, and find the pairs, after the last event."""
         self.lives.finish()
         for session in self.sessions:
             life = self.lives.at(session.journal, session.begin_ms)
@@ -266,7 +266,7 @@ class ReplicationLinks:
 
 
 def links_of(engine: Engine) -> ReplicationLinks:
-    """What the journals given tell of replication."""
+    """Return all that the journals tell of replication."""
     links = ReplicationLinks()
     for row in engine.journal():
         links.add(row)

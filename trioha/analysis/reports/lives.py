@@ -1,9 +1,9 @@
-"""Who ran when, and as what: the lives of nodes, as their journals tell them.
+"""Lives of nodes, as their journals tell them: begin, end, and the roles in between.
 
 Theory of operation. A journal belongs to a store, not to a name: when a slave is made the master
 by configuration, its journal goes on under another node's name. So journals are told apart by
 their directory. A life begins with `node_started` and ends with `node_stopped`; one that has no
-such end was killed, or lasts. It lasts if nothing follows it and nobody speaks of its death:
+such end was killed, or lasts. It lasts if nothing follows it and no other node tells of its death:
 
 * the same journal has a later life: killed;
 * another node noticed after its last word that it was gone (`witnesses`): killed, and that was the
@@ -33,7 +33,7 @@ SILENCE_MS = 90_000
 Ending = Literal["stopped", "failed", "killed", "open"]
 _MASTERS = ("ASYNC_MASTER", "SYNC_MASTER")
 _NEWER_TERM = " has term "
-"""In the reason of a leader that another member relieved while it was heard."""
+"""Part of the reason of a leader that another member relieved while it was heard."""
 
 
 @attrs.define(eq=False)
@@ -45,7 +45,7 @@ class Stint:
     end_ms: int | None = None
     epoch: int | None = None
     left: str = ""
-    """Why a master was relieved while its node lived on."""
+    """Reason why a master was relieved while its node lived on."""
     is_planned: bool = True
 
     @property
@@ -58,12 +58,12 @@ class Life:
     """One run of one node."""
 
     journal: str
-    """Its directory."""
+    """Directory of its journal."""
     node: str
     """``name:id`` of a broker; ``namesrv``."""
     begin_ms: int
     heard_ms: int
-    """Its last event."""
+    """Time of its last event."""
     is_cut: bool = False
     """Its beginning is not in the journal: too old, or before the window."""
     ready_ms: int | None = None
@@ -110,7 +110,7 @@ class Life:
         return " → ".join(role for role, _ in groupby(stint.role for stint in self.stints))
 
     def masterships(self) -> list[tuple[int, int | None, Stint]]:
-        """From when to when it served as a master."""
+        """Return the spans in which it served as a master: begin, end, role."""
         if self.ready_ms is None:
             return []
         spans = []
@@ -125,8 +125,8 @@ class Life:
         return spans
 
     def spans(self) -> list[tuple[int, int | None, str, int | None]]:
-        """What it was, from when to when, with its term if it has one: ``starting``, its roles, and
-        the moment of its end."""
+        """Return begin, end, state and term: ``starting``, its roles, and the moment of its end.
+        A state without a term has None."""
         spans: list[tuple[int, int | None, str, int | None]] = []
         if self.ready_ms is not None and self.ready_ms > self.begin_ms:
             spans.append((self.begin_ms, self.ready_ms, "starting", None))
@@ -168,7 +168,7 @@ class Lives:
         self._apply(life, row)
 
     def finish(self) -> None:
-        """Every event was added: judge who was killed, and when."""
+        """Judge which lives ended by a kill, and when, after the last event."""
         for life in self.lives:
             following = self._following(life)
             if life.ending == "open":
@@ -253,7 +253,7 @@ class Lives:
         self._witnesses.add(life.journal, life.broker, row)
 
     def _following(self, life: Life) -> int | None:
-        """When the same journal's next life began."""
+        """Return when the same journal's next life began; None if there is none."""
         later = [
             other.begin_ms
             for other in self.lives[self.lives.index(life) + 1 :]

@@ -1,4 +1,4 @@
-"""When a log had grown up to an offset: bytes of a gap into milliseconds, with bounds."""
+"""Time at which a log had grown up to an offset: turns bytes of a gap into milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When nobody could write to a broker, and why.
+"""Outages: the times at which a broker had no writable master, and the reasons.
 
 A broker is available while a node of its name serves as a master and takes writes. What lies
 between two masters, and while a master refuses writes, is an outage. The first outage that can be
@@ -51,7 +51,7 @@ class Outage:
     is_planned: bool
     last_write_ms: int | None = None
     first_write_ms: int | None = None
-    """Of the logs: the last record stored before its end, and the first since."""
+    """Store times in the logs: of the last record before its end, and of the first since."""
 
     @property
     def lasted_ms(self) -> int:
@@ -102,14 +102,14 @@ class _Span:
     end_ms: int | None
     life: Life
     is_handed_over: bool
-    """It ended with another role, not with the node."""
+    """The mastership ended with another role, not with the node."""
     stint: Stint
     slack_ms: int = 0
     """Milliseconds by which it may have ended before `end_ms`."""
 
     @property
     def was_killed(self) -> bool:
-        """It ended with its node, which could not tell of it."""
+        """The mastership ended with its node, which could not tell of it."""
         return self.life.dead_by_ms is not None and self.end_ms == self.life.end_ms
 
     @property
@@ -129,7 +129,7 @@ def outages_of(lives: Lives, broker: str) -> list[Outage]:
 
 
 def overlaps_of(lives: Lives, broker: str) -> list[Overlap]:
-    """When a broker had two masters."""
+    """Return the times at which a broker had two masters."""
     found = []
     spans = _masterships(lives, broker)
     for index, first in enumerate(spans):
@@ -150,7 +150,7 @@ def severity_of(outages: Sequence[Outage]) -> Severity:
 
 
 def observed_ms(lives: Lives, broker: str) -> tuple[int, int] | None:
-    """From the first mastership to the end of what is known; None when there was no master."""
+    """Return the first mastership's begin and the last known moment; None without a master."""
     spans = _masterships(lives, broker)
     if not spans or lives.heard_ms is None:
         return None

@@ -43,12 +43,12 @@ _MISPLACED_MAX = 1000
 
 @attrs.frozen
 class Ends:
-    """Of one store: what of the log and of its queues is to agree."""
+    """Bounds of one store within which its log and its queues are to agree."""
 
     store: str
     log_begin: int
     log_last: int
-    """Where the last record begins."""
+    """Offset at which the last record begins."""
     newest_entry: int
     """phy_offset of the newest entry of all queues, within the log; -1 when there is none."""
     entries_beyond: int
@@ -58,7 +58,7 @@ class Ends:
 
 
 def ends_of(engine: Engine) -> dict[str, Ends]:
-    """By store; stores without records or queues are missing."""
+    """Return the ends by store; stores without records or queues are missing."""
     log = {
         row["store"]: row
         for row in engine.query(
@@ -276,11 +276,11 @@ def _is_older(restarts: Mapping[Queue, int]) -> str:
 
 
 def _sides(engine: Engine, ends: Mapping[str, Ends]) -> str | None:
-    """SELECT of what is to agree: side 0 is the log, side 1 the queues."""
+    """Return the SELECT of rows that are to agree: side 0 is the log, side 1 the queues."""
     log, queues = [], []
     for store in engine.stores:
         end = ends.get(store.label)
-        # Of a deleted topic the log still holds records; it has no queues any more.
+        # A deleted topic has no queues any more, but the log still holds its records.
         topics = literals(sorted(queued_topics(store)))
         if end is not None:
             label = literal(store.label)

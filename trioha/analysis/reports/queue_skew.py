@@ -1,4 +1,4 @@
-"""How evenly a topic's messages lie on its queues: largest over mean, and Gini's coefficient.
+"""Skew of a topic's messages over its queues: largest over mean, and Gini's coefficient.
 
 Gini's coefficient is 0 when all queues hold the same and nears 1 when one holds everything. With
 queues in order of their messages x it is 2·Σ(i·x_i)/(n·Σx) - (n+1)/n; queues without a message come
@@ -66,7 +66,7 @@ def _is_users(topic: str) -> bool:
 
 
 def _queue_numbers(engine: Engine, store: StoreFiles) -> dict[str, int]:
-    """How many queues each topic is written to, as its configuration says."""
+    """Return the number of write queues of each topic, as its configuration says."""
     return {
         name: number
         for name, topic in (or_noted(engine, store.topics) or {}).items()

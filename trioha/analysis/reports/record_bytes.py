@@ -38,7 +38,7 @@ def difference(a: StoreFiles, b: StoreFiles, offset: int, size: int) -> tuple[in
 
 
 def field_of(place: int, size: int, body_size: int, properties_size: int) -> str:
-    """What a byte of a record belongs to, by its place in the record."""
+    """Return the field that a byte of a record belongs to, by its place in the record."""
     if place >= size - properties_size:
         return "properties"
     if place < 84:

@@ -27,7 +27,7 @@ from trioha.wire.names import (
 from trioha.wire.properties import Property
 
 OVERDUE_MS = 60_000
-"""How late the head of a delay level may be before it is worth a sentence."""
+"""Lateness of a delay level's head beyond which it is worth a sentence."""
 
 
 def redelivery(
@@ -187,7 +187,7 @@ def delays(engine: Engine, ends: QueueEnds) -> tuple[list[Table], list[Finding]]
 
 
 def _find_due(engine: Engine, rows: list[dict[str, Any]], newest: dict[str, int]) -> None:
-    """When the head of each level is due: the tags code of its entry says so."""
+    """Add the time at which the head of each level is due: the tags code of its entry says so."""
     where = " OR ".join(
         f"(store = {literal(row['store'])} AND queue_id = {row['level'] - 1} "
         f"AND queue_offset = {row['delivered']})"

@@ -1,4 +1,4 @@
-"""What nodes refused or did not keep: sends, waits for slaves, connections.
+"""Requests that nodes refused or did not keep: sends, waits for slaves, connections.
 
 Nodes sample their counters, so a sampled count came between two moments.
 """
@@ -14,7 +14,7 @@ from trioha.analysis.journal_rows import JournalRow
 from trioha.analysis.reports.lives import Lives, journal_of, number
 
 SAMPLE_MS = 10_500
-"""Between two samples of a node's waits: ten seconds, and what a loop may be late."""
+"""Time between two samples of a node's waits: ten seconds, and the lateness of a loop."""
 _SYNC_WAITS = {
     "timeouts": "puts answered FLUSH_SLAVE_TIMEOUT (stored, not acknowledged in time)",
     "unavailable": "puts answered SLAVE_NOT_AVAILABLE (stored on one machine)",

@@ -1,4 +1,4 @@
-"""How far slaves were behind, when links were silent or gone, what puts waited for them.
+"""Replication: gaps of slaves, links that were silent or gone, waits of puts for slaves.
 
 Gaps are those that journals sampled, once a second while a slave moved or was behind; between two
 samples the last one stands. Time behind is the age of the oldest byte that the slave lacked: its
@@ -319,7 +319,7 @@ def _refusals_table(links: ReplicationLinks) -> Table:
 
 
 def _shares(links: ReplicationLinks, until_ms: int) -> Table:
-    """Of a broker's time under a master: how long was a slave in sync?"""
+    """Return each broker's time under a master, and the part of it with a slave in sync."""
     rows = []
     for broker in links.lives.brokers:
         lives = [life for life in links.lives.of_broker(broker) if not life.is_member]
@@ -348,7 +348,7 @@ def _shares(links: ReplicationLinks, until_ms: int) -> Table:
 
 
 def _held_ms(links: ReplicationLinks, life: Life, begin: int, end: int, until_ms: int) -> int:
-    """How long within a mastership at least one link was in sync."""
+    """Return the time within a mastership in which at least one link was in sync."""
     spans = sorted(
         (max(begin, since), min(end, until_ms if until is None else until))
         for session in links.sessions
@@ -428,7 +428,7 @@ def _transferred(session: Session) -> int:
 
 
 def _catch_up(session: Session, samples: Sequence[_Sample]) -> _CatchUp | None:
-    """How long a slave that came behind took to be level; None if it never was, or came level."""
+    """Return the catch-up of a slave that connected behind its master; None if there was none."""
     if not samples or not session.first_gap:
         return None
     for sample in samples:

@@ -1,4 +1,4 @@
-"""How fast the stores grow, what they hold, and when the disk is full.
+"""Growth of the stores, their contents, and the time at which the disk is full.
 
 Segments go once they were last written longer ago than fileReservedTime, or when the disk is over
 diskMaxUsedSpaceRatio; over 90 % nothing is written any more (CleanCommitLogService). A store says
@@ -38,7 +38,7 @@ LIMITS = (
 SOON_DAYS = 14
 _SEGMENTS_MAX = 1000
 _FORECAST_DAYS_MAX = 3650
-"""Beyond, a date says nothing, and calendars end."""
+"""Longest forecast: beyond it, a date says nothing, and calendars end."""
 
 
 def run(engine: Engine, options: ReportOptions) -> Report:
@@ -141,7 +141,7 @@ def _store(store: StoreFiles, extent: tuple[int, int] | None) -> dict[str, Any]:
     place = store.root or (Path(store.segments[0].path).parent if store.segments else None)
     if place is not None and place.exists():
         usage = shutil.disk_usage(place)
-        # As df counts: what is reserved for root is neither used nor free.
+        # Counted as by df: space reserved for root is neither used nor free.
         total = usage.used + usage.free
         row |= {
             "disk_bytes": total,

@@ -1,4 +1,4 @@
-"""Which group a retry topic belongs to.
+"""Group that a retry topic belongs to.
 
 A group that pops has a retry topic for each of its topics, named behind the group: with a plus, or
 by default with an underscore, which the name of a group or of a topic may hold as well. Java's

@@ -1,4 +1,4 @@
-"""Which records differ between stores, found without sorting whole stores against each other.
+"""Differences between stores, found without sorting whole stores against each other.
 
 Theory of operation. Replication copies the log byte by byte (HAService), so records at one
 phy_offset must be equal in every byte. The scan makes a CRC-32 of each record's bytes: its
@@ -20,7 +20,7 @@ from trioha.analysis.engine import Engine, bucket, literal, literals
 
 BLOCK_BYTES = 1 << 20
 DIFFERING_BLOCKS_MAX = 2000
-"""Beyond, everything from the first of them on is compared."""
+"""Beyond this limit, everything from the first of them on is compared."""
 _RANGES_MAX = 64
 _SCANS_MAX = 8
 _PRIME = (1 << 31) - 1  # so that a product of two remainders fits 63 bits
@@ -28,12 +28,12 @@ _PRIME = (1 << 31) - 1  # so that a product of two remainders fits 63 bits
 
 @attrs.frozen
 class Extent:
-    """What a store holds within the window."""
+    """Range of a store's records within the window."""
 
     store: str
     begin: int
     end: int
-    """Behind its last record."""
+    """Offset behind its last record."""
     messages: int
     first_ms: int
     last_ms: int
@@ -41,7 +41,7 @@ class Extent:
 
 @attrs.frozen
 class Differences:
-    """Of two stores, within what both cover."""
+    """Differences of two stores, within the range that both cover."""
 
     count: int
     """Offsets at which only one has a record, or both have different ones."""
@@ -52,7 +52,7 @@ class Differences:
 
 
 def extents(engine: Engine) -> dict[str, Extent]:
-    """What each store holds; stores without records in the window are missing."""
+    """Return the extent of each store; stores without records in the window are missing."""
     rows = engine.query(
         "SELECT store, MIN(phy_offset_min) AS begin_offset, MAX(phy_offset_max) AS last_offset, "
         "SUM(messages) AS messages, MIN(store_ms_min) AS first_ms, MAX(store_ms_max) AS last_ms "
@@ -60,7 +60,7 @@ def extents(engine: Engine) -> dict[str, Extent]:
     )
     if not rows:
         return {}
-    # How long the last record is, the statistics do not say; the bound spares the rest of the scan.
+    # The statistics lack the size of the last record; the bound spares the rest of the scan.
     lowest = min(row["last_offset"] for row in rows)
     ends = {
         row["store"]: row["end_offset"]

@@ -1,4 +1,4 @@
-"""What puts of a SYNC_MASTER waited, and how many waited in vain."""
+"""Waits of a SYNC_MASTER's puts for slaves, and the number that waited in vain."""
 
 from __future__ import annotations
 

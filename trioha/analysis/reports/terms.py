@@ -18,11 +18,11 @@ from trioha.ha.epochs import EpochHistory, EpochRecord
 from trioha.store.cuts import Cut
 
 Histories = Mapping[str, EpochHistory]
-"""By store."""
+"""Epoch history by store."""
 
 
 def histories_of(engine: Engine) -> Histories:
-    """Of every store; an empty one for a classic store, or one whose file cannot be read."""
+    """Return every store's history; it is empty for a classic store, or an unreadable file."""
     return {
         store.label: or_noted(engine, store.epochs) or EpochHistory() for store in engine.stores
     }
@@ -34,7 +34,7 @@ def term_at(history: EpochHistory, phy_offset: int) -> EpochRecord | None:
 
 
 def terms_table(histories: Histories) -> Table:
-    """Every term of every store."""
+    """Return the table of every term of every store."""
     return table(
         "epochs",
         "Terms of mastership, as each store keeps them; end_offset is empty for the last one",
@@ -60,7 +60,7 @@ def terms_table(histories: Histories) -> Table:
 
 
 def say_parting(a: str, b: str, histories: Histories, phy_offset: int) -> str:
-    """Which terms two logs were in where they part; empty when they have none."""
+    """Say in which terms two logs were where they part; empty when they have none."""
     terms = {store: term_at(histories[store], phy_offset) for store in (a, b)}
     if not any(terms.values()):
         return ""
@@ -77,7 +77,7 @@ def _say(store: str, term: EpochRecord | None) -> str:
 
 
 def cuts(engine: Engine) -> tuple[list[Table], list[Finding]]:
-    """What stores gave up, and kept aside."""
+    """Return the ends of logs that stores gave up, and kept aside."""
     found = [(store.label, cut) for store in engine.stores for cut in store.cuts()]
     if not found:
         return [], []

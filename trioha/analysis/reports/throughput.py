@@ -1,4 +1,4 @@
-"""What was written: by store, topic, queue and time, day over day, hot keys and tags, sizes.
+"""Messages written: by store, topic, queue and time, day over day, hot keys and tags, sizes.
 
 Stores of one broker (a master and its slaves) hold the same messages, so nothing is ever added up
 across stores. Figures are of records as the log has them: a delayed or retried message counts each

@@ -9,7 +9,7 @@ from trioha.analysis.reports.words import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 BUCKETS_MAX = 240
 """Points of a line; about three pixels each on the page."""
 STATS_BUCKET_MS = MINUTE_MS
-"""What `commitlog_stats` counts by: narrower buckets need the records."""
+"""Width of the buckets of `commitlog_stats`: narrower buckets need the records."""
 
 _WIDTHS_MS = (
     SECOND_MS,

@@ -1,4 +1,4 @@
-"""What happened, of all nodes on one axis of time: what an SRE opens after an incident.
+"""Events of all nodes on one axis of time: the report that an SRE opens after an incident.
 
 Roles and terms, links, stalls, refusals and outages come from the same journals, and by the same
 rules, as in the reports on failovers and replication; here they stand side by side. A cause that
@@ -220,7 +220,7 @@ def _stall_entries(links: ReplicationLinks, labels: Mapping[str, str]) -> Iterat
 
 
 def _end_of(lives: Sequence[Life], node: str, at_ms: int) -> int | None:
-    """When the life of a node ended in which a moment lies."""
+    """Return the end of the node's life in which a moment lies."""
     found = [life for life in lives if life.node == node and life.begin_ms <= at_ms]
     return found[-1].end_ms if found else None
 
@@ -394,7 +394,7 @@ class _Cause:
 def _findings(
     entries: Sequence[TimelineEntry], outages: Sequence[Outage], until_ms: int
 ) -> Iterator[Finding]:
-    """At most five: the causes by the time that they cost, and what was beside them."""
+    """Yield five findings at most: causes by the time that they cost, and their companions."""
     causes = _causes(outages, until_ms)
     for cause in causes[:CAUSES_MAX]:
         yield Finding(severity_of(cause.outages), _say_cause(cause, entries, until_ms))

@@ -28,7 +28,7 @@ from trioha.wire.properties import Property
 
 
 def transactions(engine: Engine, now_ms: int) -> tuple[list[Table], list[Finding]]:
-    """Every transaction once, however often its half message was stored."""
+    """Count every transaction once, however often its half message was stored."""
     found = engine.query(
         "SELECT COUNT(*) AS found FROM commitlog_stats "
         f"WHERE topic IN {literals((TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))}",

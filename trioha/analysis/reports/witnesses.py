@@ -50,7 +50,7 @@ class _Witness:
 
 @attrs.define(eq=False)
 class Witnesses:
-    """What nodes saw of each other."""
+    """Observations of nodes by other nodes."""
 
     _seen: list[_Witness] = attrs.field(factory=list)
     _links: dict[tuple[str, str, str], str] = attrs.field(factory=dict)
@@ -83,7 +83,7 @@ class Witnesses:
             self._seen.append(_Witness(row.wall_ms, journal, broker, member=peer))
 
     def seen_dead_at(self, life: Witnessed, before_ms: int | None) -> int | None:
-        """When a node first noticed the death, before `before_ms`; None if none did."""
+        """Return when a node first noticed the death, before `before_ms`; None if none did."""
         broker, _, id_ = life.node.rpartition(":")
         # A living master writes down the end of a link as well: its last word is no earlier.
         since_ms = life.heard_ms - (_SLACK_MS if life.ending == "killed" else 0)

@@ -59,7 +59,7 @@ _WIDE = "trioha_statistics"
 
 
 class SparkEngine:
-    """`Engine` on a session that somebody else opened and closes.
+    """`Engine` on a session that its caller opens and closes.
 
     Errors: AnalysisError, one sentence: a query that Spark refuses, a task that fails.
     """

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: the system's, or the one that pip brought.
+"""Java that runs Spark: the system's, or the one that pip brought.
 
 Theory of operation. Spark 4 needs Java 17 or newer. Candidates are tried in the order in which a
 user would name them: JAVA_HOME, `java` on the PATH, /usr/lib/jvm (newest first), and last the

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LOOK_INTERVAL_S = 0.25
 _IDLE_LIMIT_S = 20.0
-"""Without one running task for so long, the user is told that nobody works."""
+"""Time without a running task after which the user is told that no worker took one."""
 _OUR_SENTENCE = re.compile(r"AnalysisError: (.+)")
 
 
@@ -74,11 +74,11 @@ class Jobs:
     def _watch(self, group: str, what: str, progress: Progress, over: threading.Event) -> None:
         tracker = self.session.sparkContext.statusTracker()
         shown = idle_s = 0
-        # Not ideal: Spark tells nobody when a task ends, so it has to be asked.
+        # Not ideal: Spark does not report the end of a task, so it has to be asked.
         while not over.wait(_LOOK_INTERVAL_S):
             try:
                 done, active, total = _tasks(tracker, group)
-            except Exception:  # the session is going: whoever waits for the query hears of it
+            except Exception:  # the session is ending: the waiting query gets the error
                 return
             progress.resize(total)
             progress.advance(done - shown)

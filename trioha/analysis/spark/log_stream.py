@@ -37,7 +37,7 @@ Offsets = dict[str, int]
 NOTHING_YET = -1
 """Offset of a store that has no record yet."""
 _BEFORE_THE_LOG = frozenset({"lock", "abort", "checkpoint", "config", "journal"})
-"""What a broker may make before the log."""
+"""Entries of a store's directory that a broker may make before the log."""
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -35,7 +35,7 @@ class StoreLag:
     """Bytes and seconds that a query lacked of one store at the end of a batch."""
 
     query: str
-    """Its name, or its id when it has none."""
+    """Name of the query, or its id when it has none."""
     store: str
     bytes_behind: int
     seconds_behind: float | None

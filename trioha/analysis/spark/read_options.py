@@ -54,7 +54,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 @attrs.frozen(kw_only=True)
 class ReadOptions:
-    """What `.option(…)` said."""
+    """Options given by `.option(…)`."""
 
     paths: tuple[str, ...]
     columns: tuple[str, ...] = ()

@@ -53,7 +53,7 @@ _NEEDED = ("attrs", "duckdb", "msgpack", "msgspec", "numpy", "pyarrow")
 
 @attrs.frozen
 class SparkInfo:
-    """What runs, for the manifest and for people."""
+    """Spark and Java of a session, for the manifest and for people."""
 
     version: str
     master: str
@@ -211,7 +211,7 @@ def local_memory(master: str) -> int:
 
 
 def java_options(bytes_total: int, *, is_local: bool) -> str:
-    """How a JVM runs that reads so much log; a local one shares processors with its workers."""
+    """Return JVM options to read so much log; a local one shares processors with workers."""
     # Arrow's checks of every value read, and a collector that pauses rather than competes, are a
     # third of what a scan costs the JVM. Of one that is here a collector of one thread on a small
     # heap costs the least: what it collects is a batch old.
@@ -376,7 +376,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _reason(error: BaseException, log: Path) -> str:
-    """What went wrong, from the JVM's own words where it left any."""
+    """Return the cause of a failure, in the JVM's own words where it left any."""
     with contextlib.suppress(OSError):
         lines = log.read_text(errors="replace").splitlines()
         for line in lines:

@@ -91,7 +91,7 @@ class _Source(DataSource):
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What Spark expects of the batches for its schema."""
+    """Return the Arrow schema that Spark expects of the batches for its schema."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -262,7 +262,7 @@ class CommitLogFullSource(CommitLogSource):
 
 
 class CommitLogCorruptSource(_Source):
-    """What is no sound record. Reads bodies, for their checksums."""
+    """Damaged stretches of the log. Reads bodies, for their checksums."""
 
     format_name = "rocketmq_commitlog_corrupt"
     table = tables.COMMITLOG_CORRUPT
@@ -289,7 +289,7 @@ class JournalSource(_Source):
 
 
 class JournalCorruptSource(_Source):
-    """What in a journal is no event."""
+    """Damaged stretches of journals."""
 
     format_name = "trioha_journal_corrupt"
     table = tables.JOURNAL_CORRUPT

@@ -1,4 +1,4 @@
-"""What must hold in a replica set, judged by somebody who sees every machine at once.
+"""Invariants of a replica set, checked by a judge that sees every machine at once.
 
 The judge is told what nodes do (a put is answered, a term begins, a log is cut) and looks at the
 machines' own disks. It knows more than anybody in the world it watches, so it can say at once what
@@ -18,12 +18,12 @@ from trioha.sim.pair.records import RecordLog, StoredMessage
 
 @attrs.frozen
 class Operation:
-    """One attempt as the judge has to know it."""
+    """One failover attempt, with what the judge needs of it."""
 
     by_force: bool
-    """Something stood against it and was overridden."""
+    """The plan was refused without `--force`, and the operator overrode that."""
     gives_up: bool
-    """A loss was among that, or who might have held more."""
+    """Among the refusals was a loss, or a member that might have held more."""
 
 
 class Broken(AssertionError):
@@ -37,14 +37,14 @@ class JudgedTerm:
     record: EpochRecord
     host: str
     forced: bool
-    """Somebody overrode a warning for it."""
+    """An operator overrode a refusal for it."""
     written_off: frozenset[str] = frozenset()
     """Members that an operator gave up for it by force."""
 
 
 @attrs.define
 class Counts:
-    """How often a seed met what it is there for."""
+    """Counts of the events that a seed is meant to cause."""
 
     acknowledged: int = 0
     unknown: int = 0
@@ -85,7 +85,7 @@ class Checker:
     def put_acknowledged(
         self, host: str, epoch: int, entry: StoredMessage, logs: Logs, lost_ends: Mapping[str, int]
     ) -> None:
-        """SEND_OK leaves a node. `lost_ends`: how far logs went that lost power since.
+        """SEND_OK leaves a node. `lost_ends`: ends of logs before their machines lost power.
 
         A master that stood still may answer late, in an older term, for a message that its slave
         acknowledged in time: then the newer master holds it.
@@ -151,7 +151,7 @@ class Checker:
             )
         self._forget_shown(unheld)
         if gives_up:
-            # A member that was silent may show what nobody has been shown yet.
+            # A member that was silent may show messages that no reader has seen yet.
             self._unshown.update(
                 *(other.by_message.keys() - log.by_message for other in logs.values())
             )
@@ -177,7 +177,7 @@ class Checker:
             raise Broken(f"{host} shows {entry} where message {known} was acknowledged")
 
     def power_lost(self, logs: Logs) -> None:
-        """A machine has lost the end of its log, and with it what nobody else holds."""
+        """A machine has lost the end of its log, and messages that no other machine holds."""
         self._forget_shown(
             [
                 one
@@ -187,7 +187,7 @@ class Checker:
         )
 
     def check_converged(self, logs: Logs, histories: Mapping[str, EpochHistory]) -> None:
-        """After everything has healed: one log, one history, nothing missing."""
+        """Check after all faults are healed: one log, one history, nothing missing."""
         hosts = list(logs)
         first = hosts[0]
         for host in hosts[1:]:

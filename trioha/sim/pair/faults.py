@@ -1,4 +1,4 @@
-"""What goes wrong in one seed. A draw says which families of faults there are, so that each seed is
+"""Faults of one seed. A draw says which families of faults there are, so that each seed is
 hostile in its own way and rare combinations are not drowned by common ones."""
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Draw:
     both_way_cuts: bool
     namesrv_restarts: bool
     crash_chance: float
-    """Of each save and flush, to be the last thing that a process does."""
+    """Chance of each save and flush to be the last thing that a process does."""
     interrupts: float
-    """Of each step of an operator's attempt, to be followed by the end of a member."""
+    """Chance that a member is killed or stopped after a step of an operator's attempt."""
     absence_ms_max: int
-    """How long a member, a cut or a name server's outage lasts at most."""
+    """Longest absence of a member or name server, and longest cut, in milliseconds."""
     by_the_book: bool
-    """An operator looks often, and fails over when nobody is master, as docs/failover.md says."""
+    """An operator looks often, and fails over when there is no master, as docs/failover.md says."""
     operators: int
     bold: bool
     """The first operator, too, uses --force."""
@@ -91,12 +91,12 @@ class PairFaults:
             self._next()
 
     def interrupt(self) -> None:
-        """An operator's attempt has come one step further: somebody may stop right then."""
+        """Kill or stop a member, by chance, after a step of an operator's attempt."""
         if not self._over and self._world.rng.random() < self._draw.interrupts:
             self._world.rng.choice((self._kill, self._kill, self._stop))()
 
     def heal(self) -> None:
-        """Everything works again: no more faults, no cuts, nobody is down."""
+        """End all faults: no more cuts, and every process runs."""
         world = self._world
         self._over = True
         world.crash_chance = 0.0

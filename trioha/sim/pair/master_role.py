@@ -85,7 +85,7 @@ class MasterRole:
         end.on_close = node.awake(lambda: self._drop(link))
 
     def on_time(self) -> None:
-        """What is due: timeouts, heartbeats, silent slaves."""
+        """Do what is due: expire waiting puts, send heartbeats, drop silent slaves."""
         node = self._node
         for waiter in self._waiting.expire(node.now_ms):
             waiter.answer(PutAnswer.TIMEOUT)
@@ -99,7 +99,7 @@ class MasterRole:
                 link.end.send(link.connection.send_heartbeat(node.now_ms))
 
     def end(self) -> None:
-        """The term is over: whoever waits learns what he would learn at his deadline."""
+        """End the term: every waiting put is answered as if its timeout had expired."""
         for waiter in self._waiting.drain():
             waiter.answer(PutAnswer.TIMEOUT)
         for link in list(self._links.values()):

@@ -1,4 +1,4 @@
-"""What clients, nodes, name servers and operators of the simulated set say to each other."""
+"""Messages between clients, nodes, name servers and operators of the simulated set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BROKER = "broker-a"
 
 
 class PutAnswer(enum.Enum):
-    """What a sender is told."""
+    """Answer to a put."""
 
     OK = "SEND_OK"
     NO_SLAVE = "SLAVE_NOT_AVAILABLE"
@@ -28,7 +28,7 @@ class Put:
 
 @attrs.frozen
 class RegisterNode:
-    """A node to a name server."""
+    """Registration of a node with a name server."""
 
     host: str
     broker_id: int
@@ -40,24 +40,24 @@ class RegisterNode:
 
 @attrs.frozen
 class RegisterAnswer:
-    """The name server's answer: who stands against the claim, and who is master."""
+    """The name server's answer: the node that stands against the claim, and the master."""
 
     stands: str = ""
     epoch: int = 0
     nonce: str = ""
     remembers: bool = False
-    """It has known our claim before."""
+    """The name server has known this claim before."""
     master: str = ""
 
 
 @attrs.frozen
 class AskRoute:
-    """Who is master?"""
+    """Question to a name server for the route."""
 
 
 @attrs.frozen
 class Route:
-    """Who a name server believes is who."""
+    """Hosts of the set by broker id, as a name server knows them."""
 
     brokers: tuple[tuple[int, str], ...] = ()
 

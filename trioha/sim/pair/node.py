@@ -35,7 +35,7 @@ ASK_PATIENCE_MS = 700
 
 @attrs.define(eq=False)
 class Machine:
-    """What outlives a process: the disk, and the page cache while there is power."""
+    """State that outlives a process: the disk, and the page cache while there is power."""
 
     host: str
     home_id: int
@@ -46,7 +46,7 @@ class Machine:
     boot: int = 1
     """Counts how often it was switched on."""
     lost_end: int = 0
-    """How far the log went before power was lost."""
+    """Largest end of the log at a loss of power, lost bytes included; 0 without one."""
 
     @classmethod
     def make(cls, host: str, home_id: int, crash_point: CrashPoint) -> Machine:
@@ -55,7 +55,7 @@ class Machine:
 
     @property
     def lacks_lost_tail(self) -> bool:
-        """Has it lost bytes with its power, and not copied as many since?
+        """It has lost bytes with its power, and not copied as many since.
 
         Nobody knows of the acknowledgements that went with them, if the master is gone, too.
         """
@@ -67,7 +67,7 @@ class Machine:
 
 
 class SimNode:
-    """From a process's start to its end."""
+    """One process of a node, from its start to its end."""
 
     def __init__(self, world: SimWorld, machine: Machine, on_crash: Callable[[], None]) -> None:
         """`on_crash`: a disk operation was the last one of this process."""
@@ -144,7 +144,7 @@ class SimNode:
         self._tick()
 
     def run(self, action: Callable[[], None]) -> None:
-        """Everything a process does happens in here, and only while it lives and is not stopped."""
+        """Run an action: now, or after SIGCONT if the process is stopped; never if it is dead."""
         if not self.alive:
             return
         if self.stopped:
@@ -208,7 +208,7 @@ class SimNode:
         self.world.checker.counts.cuts += 1
 
     def hello(self) -> Hello:
-        """What this node says of itself to another one."""
+        """Return the hello with which this node describes itself to another one."""
         return Hello.of(BROKER, self.host, self.roles.mastership, self.log)
 
     def facts(self) -> Mapping[str, object]:
@@ -295,7 +295,7 @@ class SimNode:
         def hear(item: Item) -> None:
             nonlocal accepted
             if accepted:
-                # It had arrived while we were stopped, before there was anybody to hear it.
+                # It had arrived while we were stopped, before a role was there to receive it.
                 end.on_item(item)
                 return
             mastership, master = self.roles.mastership, self.roles.master

@@ -143,7 +143,7 @@ def attempt(world: World, operator: str, *, to: int | None, force: bool) -> Flow
 
 
 class ByTheBook(Operator):
-    """Fails over whenever nobody is master, first without `--force`, as docs/failover.md says."""
+    """Fails over whenever there is no master, first without `--force`, as docs/failover.md says."""
 
     def __init__(self, world: World, *, bold: bool) -> None:
         super().__init__(world, "operator-0", bold=bold, look_ms_mean=RESCUE_MS_MEAN)
@@ -160,7 +160,7 @@ class ByTheBook(Operator):
 
 
 class Rescuer(ByTheBook):
-    """Somebody who comes when all works again, and spares no force."""
+    """Operator that comes after all faults are healed, and may use `--force`."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, bold=True)

@@ -1,4 +1,4 @@
-"""What a simulated node asks the others: who is master, and what became of a hand-over."""
+"""Questions of a simulated node to the others: the master, and the result of a hand-over."""
 
 from __future__ import annotations
 

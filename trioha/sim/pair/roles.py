@@ -51,7 +51,7 @@ class Roles(RoleMachine):
             self.carry_out(effects.Announce())
 
     def tick(self) -> None:
-        """What is due at this moment."""
+        """Do what is due at this moment."""
         check_state(self.state, self.mastership)
         if self.master is not None:
             self.master.on_time()

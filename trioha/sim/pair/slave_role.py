@@ -19,14 +19,14 @@ RECONNECT_MS = 200
 
 
 class SlaveRole:
-    """Ends when the node becomes master, or goes."""
+    """The slave role of a node; it ends when the node becomes master, or ends."""
 
     def __init__(self, node: SimProcess, follows: str = "") -> None:
         self.follows = follows
-        """Who it takes for its master; "" while it asks."""
+        """Host that the slave follows as its master; "" while it asks."""
         self.linked = False
         self.announced_offset: int | None = None
-        """The furthest end that a master told it."""
+        """Largest log end that a master announced to it."""
         self._node = node
         self._busy = False
         self._seek_at_ms = 0

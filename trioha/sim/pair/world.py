@@ -1,4 +1,4 @@
-"""The set as one world: machines, name server, clients, and who can break what."""
+"""The set as one world: machines, name server, network, and how processes start and end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOSTS = ("a", "b", "c", "d")
 
 
 class World:
-    """Made from a seed alone."""
+    """A replica set and its surroundings, made from a seed alone."""
 
     def __init__(self, rng: Random, node_count: int) -> None:
         self.rng = rng
@@ -28,7 +28,7 @@ class World:
         self.operations: dict[str, Operation] = {}
         """Attempts that came as far as to name a new master, by ticket."""
         self.crash_chance = 0.0
-        """Of each disk operation, to be the process's last, or the machine's."""
+        """Chance of each disk operation to be the last one of the process or of the machine."""
         self.crashes_at: tuple[str, str] | None = None
         """Host and disk operation that a script lets be the next one to end a process."""
         self.on_step: Callable[[], None] = lambda: None
@@ -46,7 +46,7 @@ class World:
             self.start_node(machine)
 
     def start_node(self, machine: Machine) -> None:
-        # What the process before knew of the log went with it.
+        # The index of the log in memory ended with the process before.
         machine.log = RecordLog(machine.file)
         node = machine.node = SimNode(self, machine, partial(self.crash, machine))
         node.run(node.start)
@@ -68,7 +68,7 @@ class World:
         self.on_crash(machine)
 
     def may_lose_power(self, machine: Machine) -> bool:
-        """Would it leave every acknowledged message on some machine? No mode promises more."""
+        """Return True if some machine keeps every acknowledged message: no mode promises more."""
         flushed = machine.file.flushed_offset
         others = [log for host, log in self.logs().items() if host != machine.host]
         return all(
@@ -90,11 +90,11 @@ class World:
             self.checker.counts.crashes += 1
 
     def logs(self) -> Mapping[str, RecordLog]:
-        """What every disk and page cache holds, running or not."""
+        """Return the log of every machine, disk and page cache, whether it runs or not."""
         return {host: machine.log for host, machine in self.machines.items()}
 
     def lost_ends(self) -> Mapping[str, int]:
-        """How far each log went when its machine lost power."""
+        """Return the end of each log before its machine lost power; 0 if it never did."""
         return {host: machine.lost_end for host, machine in self.machines.items()}
 
     def ask(

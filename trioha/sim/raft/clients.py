@@ -24,16 +24,16 @@ BURST_MAX = 6
 
 
 class SentHistory:
-    """What was sent, and what was said of it."""
+    """Messages that were sent, by the answer to each."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[bytes, int] = {}
-        """name: the end of its record"""
+        """Name of a message -> end offset of its record."""
         self.refused: set[bytes] = set()
         self.unknown: set[bytes] = set()
 
     def check(self, disk: RaftDisk, began_with: dict[bytes, int]) -> None:
-        """Judge a log to which everybody has agreed. `began_with` was deleted by retention."""
+        """Judge a log to which all members have agreed. `began_with` was deleted by retention."""
         found = dict(began_with)
         for record, end in zip(disk.records, disk.ends, strict=True):
             if record[4] != DATA:
@@ -87,7 +87,7 @@ class Client:
         self._scheduler.after(self._question_rng.randint(1, 500), self._next_question)
 
     def _next_read(self) -> None:
-        """Ask whoever takes itself for the leader, asleep or deposed or not."""
+        """Read from a member that takes itself for the leader, even if it is asleep or deposed."""
         if self.stopped:
             return
         leaders = [one for one in self._members.values() if one.is_leader]

@@ -51,7 +51,7 @@ def _configuration(record: bytes) -> Configuration:
 
 
 class RaftDisk:
-    """What one machine keeps."""
+    """The log and the hard state of one machine."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.begin_offset = 0
@@ -59,7 +59,7 @@ class RaftDisk:
         self.records: list[bytes] = []
         self.ends: list[int] = []
         self.chains: list[int] = []
-        """Of every record a checksum over all of the log before and with it."""
+        """Checksum at the end of each record, over the log up to there."""
         self.synced_offset = 0
         self.hard_state = HardState()
         self.room: int | None = None
@@ -101,7 +101,7 @@ class RaftDisk:
         return ""
 
     def index_after(self, phy_offset: int) -> int:
-        """Which record begins here. A record's middle is nowhere anybody should be."""
+        """Return the index of the record that begins here; no offset is within a record."""
         if phy_offset == self.begin_offset:
             return 0
         index = bisect_left(self.ends, phy_offset)
@@ -122,7 +122,7 @@ class RaftDisk:
         return self.room is None or self.room >= size
 
     def append(self, body: bytes) -> None:
-        """Whole records."""
+        """Append whole records."""
         if self.room is not None:
             self.room -= len(body)
         end = self.end_offset
@@ -141,20 +141,20 @@ class RaftDisk:
             self.chains.append(chain)
 
     def truncate(self, phy_offset: int) -> None:
-        """Durable at once."""
+        """Truncate the log; the cut is durable at once."""
         count = self.index_after(phy_offset)
         del self.records[count:], self.ends[count:], self.chains[count:]
         self.synced_offset = min(self.synced_offset, phy_offset)
 
     def reset(self, reset: LogReset, chain: int) -> None:
-        """Empty, from another offset on. `chain` is what only the simulation can know."""
+        """Empty the log; it begins at another offset. `chain` is known only to the simulation."""
         self.records, self.ends, self.chains = [], [], []
         self.begin_offset = self.synced_offset = reset.begin_offset
         self.begin_chain = chain
         self._base_terms, self._base_configuration = reset.terms, reset.configuration
 
     def trim(self, begin_offset: int) -> None:
-        """Retention."""
+        """Delete the records before `begin_offset`, as retention does."""
         recovered = self.recover()
         self._base_terms = recovered.terms.cut(begin_offset)
         self._base_configuration = (
@@ -186,7 +186,7 @@ class RaftDisk:
         self.hard_state = HardState(hard.term, hard.voted_for, True, 0)
 
     def recover(self) -> Recovered:
-        """What a member finds when it starts."""
+        """Return the state that a member finds when it starts."""
         rows: list[Row] = list(self._base_terms.rows)
         configurations = ConfigurationTable((self._base_configuration,))
         for record, end in zip(self.records, self.ends, strict=True):

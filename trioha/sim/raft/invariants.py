@@ -1,4 +1,4 @@
-"""What must hold after every event, watched from outside by somebody who sees all disks.
+"""Invariants that hold after every event, checked by a watcher that sees all disks.
 
 election safety        one leader per term
 log matching           same term before the same offset: same log
@@ -40,7 +40,7 @@ class Watched(Protocol):
 
     @property
     def begun(self) -> bool:
-        """Whether it runs and has a node: one that has just been started has none yet."""
+        """It runs and has a node; a member that has just been started has none yet."""
 
     def now_ms(self) -> int: ...
 
@@ -117,7 +117,7 @@ class Invariants:
         return self._committed_chains[index]
 
     def restarted(self, member_id: str) -> None:
-        """Its commit is no longer known to it."""
+        """Forget a restarted member's commit: the member has forgotten it, too."""
         self._commits.pop(member_id, None)
 
     def forgot(self, member_id: str) -> None:
@@ -151,7 +151,7 @@ class Invariants:
                 )
             self._check_commit(member, committed)
         elif state.role is Role.LEADER and member.begun and self._all_disks_whole:
-            # What a leader that has just lost power believed went with its process.
+            # A leader that has just lost power has no watermarks: they went with its process.
             self._check_watermarks(member)
 
     def acknowledged(self, end_offset: int) -> None:
@@ -191,7 +191,7 @@ class Invariants:
             )
 
     def _check_leases(self, term: int) -> None:
-        """While a leader has a lease nobody can be elected after it."""
+        """Check that no later leader is elected while an older one has a lease."""
         for other in self._members.values():
             if not other.begun or other.node.state.role is not Role.LEADER:
                 continue

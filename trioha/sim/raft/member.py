@@ -30,13 +30,13 @@ from trioha.sim.raft.packets import PacketNetwork
 from trioha.sim.scheduler import Scheduler, Timer
 
 ROOM_MIN = 4096
-"""With less a disk counts as full: a batch from the leader always fits."""
+"""Room in bytes below which a disk counts as full: a batch from the leader always fits."""
 RESTART_MS_MAX = 4000
 
 
 @attrs.define(eq=False)
 class DiskWeather:
-    """How slow and how broken disks are, for one seed."""
+    """Delays and errors of the disks in one seed."""
 
     fsync_ms_max: int = 2
     stall: float = 0.0
@@ -53,7 +53,7 @@ class Waiting:
 
     end_offset: int
     answer: Callable[[bool | None, int], None]
-    """Is told True for safe or None for unknown, and the end of the record."""
+    """Called with True for safe or None for unknown, and the end of the record."""
 
 
 class SimMember:

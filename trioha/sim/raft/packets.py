@@ -17,7 +17,7 @@ from trioha.sim.scheduler import Scheduler
 
 @attrs.frozen(kw_only=True)
 class PacketWeather:
-    """How bad it is, for one seed."""
+    """Latency, loss, duplication and delay of packets in one seed."""
 
     latency_ms_min: int = 1
     latency_ms_max: int = 3
@@ -31,7 +31,7 @@ class PacketWeather:
 
 
 class PacketNetwork:
-    """Who can reach whom, and what is on its way."""
+    """The network between members: it delays, loses and repeats packets, and has cuts."""
 
     def __init__(
         self,

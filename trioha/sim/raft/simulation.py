@@ -31,18 +31,18 @@ LIVENESS_MS = 20_000
 
 @attrs.frozen
 class SeedVerdict:
-    """How a seed ended."""
+    """Result of a seed."""
 
     seed: int
     failure: str
     """Empty when all is well."""
     is_judged: bool
-    """Whether the judge or an assertion of the core objected, not an error that the core raised."""
+    """True if a violation or a failed assertion ended the seed, not a `TriohaError`."""
     options: Options
     counts: Counter[str]
     trace: tuple[str, ...]
     digest: int
-    """The same for the same seed, or the simulation is not one."""
+    """Digest of the run; equal seeds must give equal digests."""
 
 
 class Simulation:
@@ -79,7 +79,7 @@ class Simulation:
         )
 
     def run(self) -> None:
-        """Live. Errors: Violation, or whatever the core raised."""
+        """Live through the seed. Errors: Violation, or any error that the core raised."""
         for member in self.members.values():
             member.start()
         if self.options.client_pause_ms_max:
@@ -109,7 +109,7 @@ class Simulation:
             member.disk.room = None
 
     def _demand_progress(self) -> None:
-        """Everybody back, and a client of ours gets its write acknowledged.
+        """Demand that a new client gets its writes acknowledged after all is healed.
 
         Where a batch is one record and an fsync takes long, clients offer more than the group can
         do, and who gives up after 300 ms is never told of its write. So the others stop, this one
@@ -147,7 +147,7 @@ class Simulation:
         self.history.check(leader.disk, trimmed)
 
     def _disagreement(self) -> str:
-        """Who does not hold what the leader has committed; empty when all do."""
+        """Return the first reason the members do not agree yet; empty if they agree."""
         serving = [one for one in self.members.values() if one.is_up and one.node.is_serving]
         if len(serving) != 1:
             return f"{len(serving)} leaders"

@@ -31,7 +31,7 @@ LINE_BYTES_MAX = 65_536
 LAST_WORDS_S = 1.0
 """Time for the last output of a dead child to come out of its pipe."""
 STOP_GRACE_S = 30.0
-"""Longer than a broker's own grace (shutdownGrace, 10 s) and its last flush."""
+"""Time to stop: longer than a broker's own grace (shutdownGrace, 10 s) and its last flush."""
 
 
 class ChildProcess(Protocol):
@@ -70,7 +70,7 @@ class Node:
     facts: dict[str, object] = attrs.Factory(dict)
     """Fields of its ready line."""
     is_detached: bool = False
-    """It outlives the supervisor."""
+    """The process outlives the supervisor."""
     last_lines: deque[str] = attrs.Factory(lambda: deque(maxlen=LAST_LINES_MAX))
     is_stopping: bool = False
     stderr_ended: trio.Event = attrs.Factory(trio.Event)

@@ -64,7 +64,7 @@ class GridColumn(Generic[Row]):
     """Value to sort by and to export; without a key, the text of the cell. None sorts last."""
     right: bool = False
     importance: int = 0
-    """When there is little room the columns with the largest number go first; 0 stays."""
+    """Rank of the column: with little room, the largest number goes first; 0 stays."""
     width_max: int = 0
     """Width to which the column grows where there is room; 0 for never."""
 

@@ -27,9 +27,9 @@ class OtherCluster:
     alerts: Alerts
     history: History = attrs.field(factory=History)
     snapshot: ClusterSnapshot | None = None
-    """None until something was asked."""
+    """Newest snapshot; None until something was asked."""
     why: str = ""
-    """Reason for which it cannot be asked at all."""
+    """Reason for which the cluster cannot be asked at all."""
 
     async def watch(self, open_context: OpenContext) -> None:
         """Ask until cancelled; what was known before stays known."""

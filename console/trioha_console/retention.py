@@ -1,4 +1,4 @@
-"""For how long the messages that a group has not consumed are kept: a cell, and its level."""
+"""Time for which the unconsumed messages of a group are kept: a cell, and its level."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def to_arrow(batch: RowBatch, table: TableSchema, schema: pa.Schema) -> pa.Recor
 
 
 def with_held_times(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same records; a time beyond `TIME_MAX`, or below its negative, is held there."""
+    """Return the records with each time beyond `TIME_MAX`, or below its negative, held there."""
     for name in ("born_ms", "store_ms"):
         place = rows.schema.get_field_index(name)
         if place < 0 or not rows.num_rows:
@@ -85,7 +85,7 @@ def with_held_times(rows: pa.RecordBatch) -> pa.RecordBatch:
 def rows_to_arrow(
     columns: Mapping[str, Sequence[Any]], table: TableSchema, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The same from columns of Python values."""
+    """Return a record batch from columns of Python values."""
     twins = dict(table.twins)
     arrays = []
     for field in schema:

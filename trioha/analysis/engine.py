@@ -183,10 +183,10 @@ class Progress(Protocol):
         """Work starts; `total` counts `unit`s: bytes, or tasks. 0 when nobody knows."""
 
     def advance(self, count: int, rows: int = 0) -> None:
-        """So many units, and so many rows in them, more."""
+        """Add `count` units to the work done, and `rows` to the rows in them."""
 
     def resize(self, total: int) -> None:
-        """There is more, or less, to do than was said at the beginning."""
+        """Change the total: there is more, or less, to do than was said at the beginning."""
 
     def end(self) -> None:
         """End the display; the work is over, done or not."""

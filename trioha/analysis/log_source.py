@@ -20,10 +20,10 @@ class LogSource(Protocol):
         """Bytes of the segment."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end."""
+        """Read up to `size` bytes; fewer only at the end."""
 
     def find(self, needle: bytes, begin: int, end: int) -> int:
-        """First place of `needle` within begin..end, or -1."""
+        """Return the first place of `needle` within begin..end, or -1."""
 
 
 class OpenSource(LogSource, Protocol):

@@ -103,7 +103,7 @@ class LogWalk:
         return record
 
     def is_blank(self, position: int) -> bool:
-        """Whether the rest of the segment is filler, or nothing fits there."""
+        """Return whether the rest of the segment is filler, or nothing fits there."""
         if self.limit - position < BLANK_SIZE:
             return True
         first, second = PRELUDE.unpack(self._source.read(position, PRELUDE.size))
@@ -140,7 +140,7 @@ class LogWalk:
         return int(value)
 
     def is_unfinished(self, position: int, last: int) -> bool:
-        """Whether the bytes up to `last` can be the beginning of one entry being written."""
+        """Return whether the bytes up to `last` can be the beginning of one entry being written."""
         end = last + 1
         if self._is_dledger:
             head = self._source.read(position, min(ENTRY_SIZE, end - position))

@@ -6,7 +6,7 @@ from trioha.analysis.log_source import FileSource, OpenSource
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path has a scheme, so that Arrow reads it."""
+    """Return whether a path has a scheme, so that Arrow reads it."""
     return "://" in path
 
 

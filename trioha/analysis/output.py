@@ -38,7 +38,7 @@ class OutputDirectory:
         self.final = final
         self.partial = final.with_name(f"{final.name}.partial")
         self.scratch = self.partial / ".scratch"
-        """For databases and shuffles: gone before the directory gets its name."""
+        """Directory for databases and shuffles, removed before the results get their final name."""
         self._overwrite = overwrite
 
     def open(self) -> None:

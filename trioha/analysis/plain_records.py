@@ -63,11 +63,11 @@ class PlainRecords:
         return len(self.begins)
 
     def first(self, count: int) -> PlainRecords:
-        """Only so many of them."""
+        """Return the first `count` records."""
         return self._picked(slice(count))
 
     def only(self, mask: NDArray[np.bool_]) -> PlainRecords:
-        """Those that are marked."""
+        """Return the records that are marked."""
         return self._picked(mask)
 
     def _picked(self, which: slice | NDArray[np.bool_]) -> PlainRecords:

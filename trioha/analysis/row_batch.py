@@ -63,7 +63,7 @@ class Contents:
     ends: NDArray[np.int64]
 
     def only(self, mask: NDArray[np.bool_]) -> Contents:
-        """The rows that are marked."""
+        """Return the rows that are marked."""
         places = (self.begins, self.body_at, self.body_end, self.properties_at, self.ends)
         return Contents(self.data, *(column[mask] for column in places))
 
@@ -76,7 +76,7 @@ class Contents:
 
 @attrs.define(eq=False, slots=False)
 class RowBatch:
-    """Up to about 25 thousand rows. A column costs only when it is asked for."""
+    """A batch of up to about 25 thousand rows. A column costs only when it is asked for."""
 
     store: str
     segment: str
@@ -133,11 +133,11 @@ class RowBatch:
         return [properties.get(key) for properties in self.properties]
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """The same as tuples."""
+        """Return these columns as one tuple for each row."""
         return zip(*[self.column(name) for name in names], strict=True)
 
     def only(self, mask: NDArray[np.bool_]) -> RowBatch:
-        """The rows that are marked; damage stays."""
+        """Return the rows that are marked; damage stays."""
         places = np.flatnonzero(mask)
         new_places = dict(zip(places.tolist(), count(), strict=False))
         heads = np.frombuffer(self.heads, np.uint8).reshape(-1, self.stride)

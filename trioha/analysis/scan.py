@@ -131,7 +131,7 @@ def scan_source(
     filters: ScanFilter | None = None,
     checks_bodies: bool = True,
 ) -> Iterator[RowBatch]:
-    """The same over bytes from anywhere."""
+    """Scan bytes from any source, as `scan_split` does."""
     is_full = columns == "full"
     scan = _Scan(source, split, is_full, filters or NO_FILTER, is_full and checks_bodies)
     return scan.batches()
@@ -385,7 +385,7 @@ def _first_store_ms(split: LogSplit) -> int | None:
 
 
 def _is_beyond(first_ms: int | None, following_ms: int | None, filters: ScanFilter) -> bool:
-    """Whether no record of a split can be within the times, by the first of it and of the next."""
+    """Tell whether no record of a split can be within the times, by its first and the next's."""
     low, high = filters.store_ms_from, filters.store_ms_to
     if first_ms is None:
         return False  # damage from end to end: it is to be reported

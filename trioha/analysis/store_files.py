@@ -118,7 +118,7 @@ class StoreFiles:
 
     label: str
     root: Path | None
-    """None when only the log was given."""
+    """Directory of the store; None when only the log was given."""
     segments: list[Segment]
     """Segments in order; those that hold nothing yet are left out."""
     gaps: list[CorruptRow]
@@ -340,7 +340,7 @@ def _opened(
 
 
 def dialect_of(data: bytes) -> bool | None:
-    """Whether bytes at the beginning of a segment are a DLEDGER log's; None when they are no log's.
+    """Tell whether the first bytes of a segment are a DLEDGER log's; None when they are no log's.
 
     A damaged first record is looked past: a magic tells both dialects apart anywhere.
     """
@@ -404,7 +404,7 @@ def _segments(paths: Iterable[str], parent: str) -> list[Segment]:
 
 
 def _is_blank(segment: Segment) -> bool:
-    """Whether a file holds nothing yet. Zeros before a record are damage, not nothing."""
+    """Return whether a file holds nothing yet. Zeros before a record are damage, not nothing."""
     with open_source(segment.path) as source:
         if any(source.read(0, _PROBE_BYTES)):
             return False

@@ -33,7 +33,7 @@ class DrainReport:
 
 
 Progress = Callable[[float, int, int], None]
-"""Told once a second: seconds since start, messages in it, messages so far."""
+"""Called once a second: seconds since start, messages in it, messages so far."""
 
 
 class _Puller:

@@ -68,7 +68,7 @@ class TimerReport(EndToEndReport):
 
 
 Progress = Callable[[float, int, Histogram], None]
-"""Told once a second: seconds since start, messages received in it, their latencies."""
+"""Called once a second: seconds since start, messages received in it, their latencies."""
 
 
 class EndToEndLoad:

@@ -76,7 +76,7 @@ class ProduceReport:
 
 
 Progress = Callable[[float, int, Histogram, int], None]
-"""Told once a second: seconds since start, messages in it, their latencies, refusals so far."""
+"""Called once a second: seconds since start, messages in it, their latencies, refusals so far."""
 
 
 def _properties(options: ProduceOptions, number: int) -> dict[str, str]:

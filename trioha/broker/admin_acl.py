@@ -156,7 +156,7 @@ class AclAdminProcessor:
         )
 
     def show(self, channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
-        """All accounts without their secrets, and all global white lists."""
+        """Answer all accounts without their secrets, and all global white lists."""
         shown: dict[str, dict[str, object]] = {}
         for file in self._store.files:
             for account in file.accounts:

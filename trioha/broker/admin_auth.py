@@ -43,7 +43,7 @@ USERS_MAX: Final = 10_000
 _ENTRIES_MAX: Final = 10_000
 
 IsSuper = Callable[[RemotingCommand], bool]
-"""Whether a super user signed a request."""
+"""Returns whether a super user signed a request."""
 
 
 class AuthStore(Protocol):

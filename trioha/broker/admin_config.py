@@ -172,7 +172,7 @@ class ConfigAdminProcessor:
     def get_config(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Every setting as ``key=value`` lines."""
+        """Answer every setting as ``key=value`` lines."""
         shown = _TOLD | {
             key: _shown(key, getattr(self.config, field.name)) for key, field in _FIELDS.items()
         }

@@ -124,7 +124,7 @@ class GroupAdminProcessor:
     def all_producers(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Every producer of every group, and when it was last heard of."""
+        """Answer every producer of every group, and the time of its last heartbeat."""
         producers = self._producers
         data = {
             group: [

@@ -176,7 +176,7 @@ class ProgressAdminProcessor:
         return told | {"nextTimestamp": next_ms} if next_ms >= 0 else told
 
     def _has_left(self, group: str, topic: str) -> bool:
-        """True if the group's members are connected and none of them reads the topic."""
+        """Return whether the group's members are connected and none of them reads the topic."""
         members = self._consumers.find(group)
         if members is None or not members.subscriptions:
             return False

@@ -25,7 +25,7 @@ from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 QUEUE_NUMS_MAX = 16_384
-"""Each queue is a directory with a file; RocketMQ's largest topic of its own has 1,024."""
+"""Limit: each queue is a directory with a file. RocketMQ's own topics have 1,024 at most."""
 PERM_MAX = 15
 SLAVE_REMARK = (
     "Can't modify topic or subscription group from slave broker, "
@@ -109,7 +109,7 @@ class TopicAdminProcessor:
     def topic_stats(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Both ends of each queue, and when it last grew."""
+        """Answer both ends of each queue, and the time at which it last grew."""
         name = request.ext_str("topic")
         topic = self._topics.get(name)
         if topic is None:

@@ -84,7 +84,7 @@ class _Registrations(ABC):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to do, or None."""
+        """Time at which `expire` has something to do, or None."""
         for registration in self._by_age.values():
             return registration.renewed_ms + self.config.client_channel_expired_timeout
         return None
@@ -129,7 +129,7 @@ class _Registrations(ABC):
             )
 
     def _renew(self, group: str, channel: Channel, client: ClientInfo, now_ms: int) -> bool:
-        """True if this is a new member."""
+        """Renew a registration, or make it; return whether this is a new member."""
         registration = self._by_age.pop((group, channel), None)
         is_new = registration is None
         if registration is None:
@@ -245,12 +245,12 @@ class ConsumerManager(_Registrations):
             self._member_left(group)
 
     def client_ids(self, group: str) -> list[str]:
-        """Each client once: one that reconnects is there twice until its old connection ends, and
-        a duplicate would break the even sharing of queues."""
+        """Return each client id once: a client that reconnects is there twice until its old
+        connection ends, and a duplicate would break the even sharing of queues."""
         return list(dict.fromkeys(client.client_id for _, client in self.members(group)))
 
     def find_client(self, group: str, client_id: str) -> tuple[Channel, ClientInfo] | None:
-        """A member by its client id; the newest connection if it has two."""
+        """Return a member by its client id; the newest connection if it has two."""
         for channel, client in reversed(self.members(group)):
             if client.client_id == client_id:
                 return channel, client

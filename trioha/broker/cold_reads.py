@@ -45,7 +45,7 @@ _FRESH_BLOCKS_MAX = 8192
 _TOLD_AGAIN_MS = 60_000
 """A group that reads from disk is a journal line if it has not done so for this long."""
 _IDLE_MS = 1000
-"""After this time without growth of the log no producer is there that a read could delay."""
+"""Time without growth of the log after which no producer is there that a read could delay."""
 
 
 class ColdPull(ParkedRequest):
@@ -144,7 +144,7 @@ class ColdReads(Parking[ColdPull]):
         return taken
 
     def next_read_ms(self, now_ms: int) -> int | None:
-        """When `take` may have something, or None: call it then, or when `has_new`."""
+        """Return when `take` may have something, or None: call it then, or when `has_new`."""
         if not self._groups:
             return None
         paced_ms = min(map(self._free_ms, self._groups))

@@ -74,7 +74,7 @@ _PROGRESS_MOVES = (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_
 
 
 class Processor(Protocol):
-    """Some of the request codes."""
+    """The handlers of some request codes."""
 
     def handlers(self) -> dict[int, Handler]: ...
 
@@ -84,7 +84,7 @@ class BrokerReplicas(ReplicaView, MetadataReplicas, Protocol):
 
 
 class BrokerCore:
-    """Everything a broker decides."""
+    """The decisions of a broker."""
 
     def __init__(
         self,
@@ -327,7 +327,7 @@ class BrokerCore:
 
     @property
     def next_parked_deadline_ms(self) -> int | None:
-        """When `expire_pulls` has something to do, or None."""
+        """Time at which `expire_pulls` has something to do, or None."""
         pull_ms, pop_ms = self.hold.next_deadline_ms, self.pop_hold.next_deadline_ms
         if self.cold_reads.is_waited_for:
             cold_ms = self.cold_reads.next_deadline_ms
@@ -367,7 +367,7 @@ class BrokerCore:
         self._pop.answer_due(instant)
 
     def next_wait_deadline_ms(self) -> int | None:
-        """When `expire_waits` has something to do, or None."""
+        """Return the time at which `expire_waits` has something to do, or None."""
         puts_ms = self.pipeline.next_deadline_ms
         changes_ms = self.metadata_waits.next_deadline_ms
         if puts_ms is None or changes_ms is None:

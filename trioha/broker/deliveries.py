@@ -97,7 +97,7 @@ class Deliveries:
             self.timers.on_dispatch(max_offset, tags_codes)
 
     def next_deadline(self, wall_ms: int) -> int | None:
-        """When `run_due` has something to do, on the wall clock; or None."""
+        """Return the wall time at which `run_due` has something to do, or None."""
         nearest = self._read_ahead.next_look_ms(wall_ms)
         for deadline_ms in (
             self.schedule.next_deadline(wall_ms),

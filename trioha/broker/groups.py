@@ -83,7 +83,7 @@ class GroupTable:
         self._insert(group, wall_ms)
 
     def delete(self, group: str, wall_ms: int) -> bool:
-        """Forget a group; False if it was not there."""
+        """Remove a group; return False if it was not there, or the table is read-only."""
         if self.read_only or self._groups.pop(group, None) is None:
             return False
         self._changed(group, None, wall_ms)

@@ -13,7 +13,7 @@ from trioha.wire.record import Record
 _hash_of = lru_cache(maxsize=4096)(string_hash)
 _I32_MAX = 0x7FFFFFFF
 _KEPT_TAGS_CHARS = 256
-"""Longer tags are hashed each time: thousands of them would take a lot of memory."""
+"""Longest tags whose hash is kept: thousands of longer ones would take a lot of memory."""
 
 
 def tags_code(properties: Mapping[str, str]) -> int:

@@ -95,7 +95,7 @@ class Metadata:
         self.position = 0
         """Position of the newest body. Never falls."""
         self.synced_position = 0
-        """Everything up to it is on disk; the owner of the log of bodies raises it."""
+        """Position up to which all is on disk; the owner of the log of bodies raises it."""
         self._topics = topics
         self._groups = groups
         self._offsets = offsets

@@ -110,7 +110,7 @@ class MetadataWaits:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to do, or None."""
+        """Time at which `expire` has something to do, or None."""
         flush_ms, transfer_ms = self._flush.next_deadline_ms, self._transfer.next_deadline_ms
         if flush_ms is None or transfer_ms is None:
             return transfer_ms if flush_ms is None else flush_ms

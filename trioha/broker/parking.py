@@ -61,7 +61,7 @@ class ParkedRequest:
         self.queue_id = queue_id
         self.tag_filter = tag_filter
         self.deadline_ms = deadline_ms
-        """When to run it again at the latest, on the monotonic clock."""
+        """Latest time to run the request again, on the monotonic clock."""
         self.size = size
         """Bytes of memory."""
         self.is_parked = False
@@ -104,7 +104,7 @@ class Parking(Generic[P]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to do next."""
+        """Time at which `expire` has something to do next, or None."""
         heap = self._heap
         while heap and not heap[0][2].is_parked:
             heapq.heappop(heap)

@@ -81,7 +81,7 @@ class PresentReads:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to do, or None."""
+        """Time at which `expire` has something to do, or None."""
         deadlines = (self._questions.next_deadline_ms, self._checks.next_deadline_ms)
         return min((one for one in deadlines if one is not None), default=None)
 

@@ -190,7 +190,7 @@ class PutPipeline:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to do, or None."""
+        """Time at which `expire` has something to do, or None."""
         flush_ms = self._flush.next_deadline_ms
         transfer_ms = self._transfer.next_deadline_ms
         if flush_ms is None or transfer_ms is None:
@@ -343,7 +343,7 @@ class PutPipeline:
             self._other_waits.add(count, took_ms)
 
     def _refusal(self) -> PutOutcome:
-        """Nothing is stored yet, so these two may be reported as refusals."""
+        """Return the outcome of a refused put: nothing is stored yet, so either code is true."""
         self.refused_count += 1
         if self.role is _SLAVE:
             return PutOutcome(

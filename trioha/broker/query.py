@@ -105,7 +105,7 @@ class QueryProcessor:
     def earliest_store_time(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """When the first message that the queue holds was stored; -1 if there is none."""
+        """Answer the store time of the first message that the queue holds; -1 if there is none."""
         topic, queue_id = request.ext_str("topic"), request.ext_int("queueId")
         first = self._store.min_offset_in_queue(topic, queue_id)
         timestamp = self._store.store_time(topic, queue_id, first)

@@ -32,7 +32,7 @@ class ReadAhead:
         self._next_ms = 0
 
     def next_look_ms(self, wall_ms: int) -> int | None:
-        """When `look` may find something, on the wall clock, possibly past; or None."""
+        """Return the wall time at which `look` may find something, possibly past; or None."""
         nearest = [
             due_ms
             for due_ms in (self._schedule.next_deadline(wall_ms), self._timers.next_due_ms)

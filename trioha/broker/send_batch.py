@@ -187,7 +187,7 @@ class BatchSender:
     def _entries(
         self, elements: list[Fields], shared: dict[str, str], suffix: bytes
     ) -> list[BatchEntry]:
-        """Each message as it is stored.
+        """Return each message as it is stored.
 
         Errors: CommandError when one is illegal, or there is none.
         """

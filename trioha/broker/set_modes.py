@@ -56,7 +56,7 @@ class _Row(NamedTuple):
     paused: Mode
     demoted: Mode
     kind: Kind | None
-    """None: a request that members do not answer."""
+    """Kind of the request for members; None if they do not answer it."""
 
 
 TABLE: Final[Mapping[_Row, tuple[int, ...]]] = {

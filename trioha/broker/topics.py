@@ -35,7 +35,7 @@ from trioha.wire.names import (
 from trioha.wire.refusals import system_error
 
 TOPICS_MAX = 50_000
-"""Each costs a directory per queue and 150 bytes in every registration: 7 MB at this limit."""
+"""Limit: each topic costs a directory per queue and 150 bytes of a registration, 7 MB in all."""
 
 _RW = Perm.READ | Perm.WRITE
 _BENCHMARK_QUEUES = 1024
@@ -154,7 +154,7 @@ class TopicTable:
         self._insert(topic, wall_ms)
 
     def delete(self, name: str, wall_ms: int) -> bool:
-        """Forget a topic; False if it was not there."""
+        """Remove a topic; return False if it was not there, or the table is read-only."""
         if self.read_only or self._topics.pop(name, None) is None:
             return False
         self._changed(name, None, wall_ms)

@@ -15,7 +15,7 @@ from trioha.redaction import redacted, without_secrets
 
 
 class BundleFile:
-    """Written beside its place and moved there when it is whole.
+    """A file that is written beside its place and moved there when it is whole.
 
     Errors: OSError. A bundle that is not finished leaves nothing behind.
     """

@@ -178,7 +178,7 @@ class Demo(Demonstration):
         return await self._start(supervisor, member.label, arguments)
 
     async def _wait_in_sync(self) -> None:
-        """Not ideal: nobody tells a client when a slave is in sync, so this asks again."""
+        """Wait until the slave is in sync. It asks again and again: no node tells a client."""
         async with open_admin(self.namesrv) as admin:
             while True:
                 info = await admin.cluster_info()

@@ -43,13 +43,13 @@ class SentLedger:
     """Every message by its number: what its sender was told, and whether it arrived."""
 
     acknowledged: dict[int, tuple[int, int]] = attrs.Factory(dict)
-    """Told SEND_OK, for this queue and offset."""
+    """Queue id and offset of each message that was answered SEND_OK."""
     unsafe: set[int] = attrs.Factory(set)
-    """Stored by the master's word, but not known to be on a second machine."""
+    """Messages that the master stored, but that are not known to be on a second machine."""
     refused: set[int] = attrs.Factory(set)
-    """Surely not stored."""
+    """Messages that are surely not stored."""
     unknown: set[int] = attrs.Factory(set)
-    """Cut off before the answer: may be stored or not."""
+    """Messages without an answer: they may be stored or not."""
     received: set[int] = attrs.Factory(set)
     received_twice: int = 0
     next_number: int = 0

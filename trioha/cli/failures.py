@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """The command line or the configuration is wrong; nothing was tried."""
     UNKNOWN = 3
-    """It may or may not have happened: an answer did not come in time."""
+    """The change may or may not have happened: an answer did not come in time."""
     UNREACHABLE = 4
     """A node did not answer; nothing happened there."""
     REFUSED = 5

@@ -26,7 +26,7 @@ Run = Callable[[list[str]], int]
 _PACKET_BYTES_MAX = 131_072
 _FD_COUNT = 4
 _FDS_MAX = 4096
-"""More than the server ever has open."""
+"""Limit of descriptors, more than the server ever has open."""
 
 
 def serve(packets: socket.socket, run: Run) -> None:

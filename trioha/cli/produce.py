@@ -38,7 +38,7 @@ class SendOptions:
 
     template: Message
     count: int | None
-    """None: the lines of stdin."""
+    """Number of messages; None: the lines of stdin."""
     batch: int
     concurrency: int
     shard_key: str | None

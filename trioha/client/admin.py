@@ -56,7 +56,7 @@ class Admin:
         self._routes = RouteTable(cluster)
 
     async def cluster_info(self) -> ClusterInfo:
-        """Every broker and every cluster the name server knows."""
+        """Return every broker and every cluster that the name server knows."""
         response = await self._cluster.ask_namesrv(
             RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
         )

@@ -58,7 +58,7 @@ class Message:
 
 
 class SendStatus(Enum):
-    """All of these are stored on the master; they differ in what else is known to have happened."""
+    """Status of a message that is stored on the master; the values differ in what else is known."""
 
     SEND_OK = 0
     FLUSH_DISK_TIMEOUT = 10

@@ -51,7 +51,7 @@ class ProcessQueue:
 
     @property
     def commit_offset(self) -> int:
-        """Everything below has been handled."""
+        """Offset below which all messages have been handled."""
         return next(iter(self._outstanding), self.next_offset)
 
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:

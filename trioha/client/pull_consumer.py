@@ -66,7 +66,7 @@ class PullConsumer:
         return await self._requests.committed_offset(queue)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Everything below `offset` is done with."""
+        """Commit `offset`: all below it is handled."""
         await self._requests.commit(queue, offset)
 
 

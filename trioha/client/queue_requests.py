@@ -16,7 +16,7 @@ from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 _PULL_STATUSES = {status.value: status for status in PullStatus}
 _PULL_SLACK_S = 15.0
-"""Beyond the time a pull may be parked: the broker looks at its deadlines every 5 s."""
+"""Seconds beyond the time a pull may be parked: the broker looks at its deadlines every 5 s."""
 
 
 class QueueRequests:
@@ -78,7 +78,7 @@ class QueueRequests:
         broker_id: int = MASTER_ID,
         commit_offset: int = -1,
     ) -> PullResult:
-        """Up to `count` messages from `offset` on; an empty end is waited at for `suspend_s`.
+        """Return up to `count` messages from `offset` on; at an empty end, wait for `suspend_s`.
 
         The subscription travels with every pull, so nothing depends on the last heartbeat.
         """

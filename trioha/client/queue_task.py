@@ -74,7 +74,7 @@ class QueueTask:
     _config: PushConsumerConfig = attrs.field(kw_only=True)
     _deliver: Callable[[QueueTask, Sequence[ReceivedMessage]], None] = attrs.field(kw_only=True)
     held: ProcessQueue | None = attrs.field(default=None, init=False)
-    """None until it is known where to begin."""
+    """Messages of the queue; None until it is known where to begin."""
     released: bool = attrs.field(default=False, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _room: trio.Event = attrs.field(factory=trio.Event, init=False)

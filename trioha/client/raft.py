@@ -13,7 +13,7 @@ from trioha.watch.snapshot import ClusterSnapshot
 
 
 async def look_at_cluster(namesrv: str, timeout_s: float) -> ClusterSnapshot:
-    """Every node that is known, members that do not answer included.
+    """Return every node that is known, members that do not answer included.
 
     Errors: Unreachable when no name server answers.
     """
@@ -25,7 +25,7 @@ async def look_at_cluster(namesrv: str, timeout_s: float) -> ClusterSnapshot:
 
 
 async def look_at_groups(namesrv: str, timeout_s: float) -> tuple[ReplicaSet, ...]:
-    """Every set that elects its masters itself, members that do not answer included.
+    """Return every set that elects its masters itself, members that do not answer included.
 
     Errors: Unreachable when no name server answers.
     """

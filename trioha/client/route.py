@@ -79,7 +79,7 @@ class TopicRoute:
         return first, addresses[first]
 
     def addresses(self) -> set[str]:
-        """Every node of the route, slaves too."""
+        """Return the address of every node of the route, slaves too."""
         return {address for nodes in self.brokers.values() for address in nodes.values()}
 
     def masters(self) -> set[str]:

@@ -38,11 +38,11 @@ class RouteTable:
         return self._routes.get(topic)
 
     def addresses(self) -> set[str]:
-        """Every node of every route in use."""
+        """Return the address of every node of every route in use."""
         return {address for route in self._routes.values() for address in route.addresses()}
 
     def masters(self) -> set[str]:
-        """Every master of a route in use, and all that may create a topic just sent to."""
+        """Return every master of a route in use, and all that may create a topic just sent to."""
         borrowed = [route for _, route in self._borrowed.values()]
         return {
             address for route in (*self._routes.values(), *borrowed) for address in route.masters()

@@ -46,7 +46,7 @@ _SECRET = re.compile(
 
 
 def is_secret(key: str) -> bool:
-    """Whether a setting of this key must be shown to nobody."""
+    """Return whether a setting of this key must be shown to nobody."""
     # The name of a file tells no secret, and an operator has to see which one counts.
     return _SECRET.search(key) is not None and not key.lower().endswith("file")
 

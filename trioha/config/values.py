@@ -1,4 +1,4 @@
-"""From what was written to what a setting holds: types, units, ranges, and rules between settings.
+"""Conversion of written values to settings: types, units, ranges, and rules between settings.
 
 The unit of a number is the word its help text uses: "bytes" or "ms", as `trioha.config` promises.
 """

@@ -34,11 +34,11 @@ class ServingState(Enum):
     SERVING = "serving"
     """The leader: its term is open, its tables and queues hold all that is committed."""
     FOLLOWING = "following"
-    """It knows another member that leads."""
+    """The member knows another one that leads."""
     PARKING = "parking"
-    """It knows no leader, or hands the leadership over; requests wait for a moment."""
+    """The member knows no leader, or hands the leadership over; requests wait for a moment."""
     LEADERLESS = "leaderless"
-    """It knows no leader for longer than requests are parked, or since its process began."""
+    """The member knows no leader for longer than requests are parked, or since it was started."""
 
 
 class RequestKind(Enum):

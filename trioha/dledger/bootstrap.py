@@ -59,7 +59,7 @@ class PeerNote:
     birth: Birth
     log_bytes: int
     has_terms: bool
-    """Its log can be the group's: an operator has converted it, or it is empty."""
+    """The log has terms. Bytes without them, a master-slave broker's, cannot be the group's."""
     is_leader: bool = False
     voters: tuple[str, ...] = ()
     """Present voters, if this member is the leader; else empty."""

@@ -44,9 +44,9 @@ class EntryDispatcher:
         self.follower = follower
         self.phase = PushType.COMPARE
         self.matched_offset = 0
-        """Proved to be ours. Falls only when the follower has lost bytes."""
+        """End of the log that is proved to be ours. Falls only when the follower has lost bytes."""
         self.held_offset = 0
-        """On the follower's disk, as it answered in our term. Never falls."""
+        """End of the log on the follower's disk, as it answered in our term. Never falls."""
         self.heard_ms = state.now_ms
         """Time of the newest answer. The election counts as one, so that the follower gets a whole
         election timeout to answer."""

@@ -55,7 +55,7 @@ class Leadership:
         """A transfer was begun in this term: there is no lease until the next term."""
         self.next_heartbeat_ms = state.now_ms
         self._commit_due_ms = _NEVER
-        """When to push a commit that no bytes have carried."""
+        """Time at which to push a commit that no bytes have carried."""
         self._asks_once_more = False
         """The last heartbeat came late, and no majority had answered before it."""
         self._state = state
@@ -68,7 +68,7 @@ class Leadership:
 
     @property
     def is_serving(self) -> bool:
-        """It has committed bytes of its own term, so it knows all that was ever committed."""
+        """Bytes of this term are committed, so the leader knows all that was ever committed."""
         return self._state.committed_offset > self.term_start_offset
 
     @property
@@ -81,7 +81,7 @@ class Leadership:
 
     @property
     def next_deadline_ms(self) -> int:
-        """When to call `on_time`."""
+        """Time at which to call `on_time`."""
         return min(self.next_heartbeat_ms, self._commit_due_ms)
 
     def on_time(self) -> bool:

@@ -94,7 +94,7 @@ class MemberState:
         # A member of term 0 has answered no leader: it would have saved the leader's term before.
         self.heard_ms = now_ms if self.term > 0 else now_ms - settings.election_timeout_min_ms
         self.promised_ms = self.heard_ms
-        """When the last heartbeat was heard: the leader's lease relies on it."""
+        """Time of the last heartbeat that was heard: the leader's lease relies on it."""
         self.leader_lost = False
         """All connections with the leader have ended, and it was not heard since."""
         self.election_deadline_ms = 0
@@ -137,9 +137,10 @@ class MemberState:
 
     @property
     def _is_needed(self) -> bool:
-        """It is a voter, or its removal is not committed as far as it knows. In the second case it
-        may be the only member that holds the record of its removal, and then no other can win
-        (Raft thesis 4.2.2). Its own vote does not count, and it resigns when the record commits."""
+        """This member is a voter, or its removal is not committed as far as it knows. In the second
+        case it may be the only member that holds the record of its removal, and then no other can
+        win (Raft thesis 4.2.2). Its own vote does not count, and it resigns when the record
+        commits."""
         if self.member_id in self.configuration.voters:
             return True
         return (

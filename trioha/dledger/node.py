@@ -84,7 +84,7 @@ class RaftNode:
 
     @property
     def next_deadline_ms(self) -> int:
-        """When to call `on_time`."""
+        """Time at which to call `on_time`."""
         if self._leadership is None:
             return self.state.election_deadline_ms
         if self._transfer is not None and self._transfer.target:

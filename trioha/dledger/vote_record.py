@@ -30,7 +30,7 @@ class VoteRecord:
     """The decoded record."""
 
     hard: HardState | None
-    """None until this member has begun: it has not voted yet."""
+    """Term and vote; None until this member has begun: it has not voted yet."""
     birth: Birth
 
 

@@ -40,10 +40,10 @@ class ReplicaFacts:
     address: str
     ha_address: str = ""
     error: str = ""
-    """Reason why it could not be asked; empty if it answered."""
+    """Reason why the node could not be asked; empty if it answered."""
     make: Make = Make.UNKNOWN
     is_raft: bool = False
-    """It is a member of a DLEDGER group, which elects its master itself."""
+    """The node is a member of a DLEDGER group, which elects its master itself."""
     standing: Standing | None = None
     epoch: int | None = None
     """Newest epoch that it knows of."""
@@ -61,8 +61,8 @@ class ReplicaFacts:
     announced_offset: int | None = None
     """Furthest end of log that the slave's master ever announced to it."""
     level_since_start: bool | None = None
-    """It holds all that it ever acknowledged. False from a loss of power that took bytes which were
-    not flushed until it is up to date with its master again."""
+    """The node holds all that it ever acknowledged. False from a loss of power that took bytes
+    which were not flushed until the node is up to date with its master again."""
     follows: str = ""
     """Address of the master that it follows."""
     ticket: HeldTicket | None = None

@@ -47,7 +47,7 @@ class LossWindow:
     exact: bool
     """The master itself has told the end of its log."""
     acknowledged: bool
-    """Some of it may have been acknowledged to a client."""
+    """Some of the lost bytes may have been acknowledged to a client."""
 
     @property
     def is_none(self) -> bool:

@@ -115,9 +115,9 @@ class Judgement:
     member: int = -1
     """Home id of the member that decided, where one did."""
     known: TermId = (0, b"")
-    """With NEWER: the term that the member holds."""
+    """Term that the member holds, with NEWER."""
     epoch: int = 0
-    """With ANEW: the number of the new term."""
+    """Number of the new term, with ANEW."""
 
 
 @attrs.frozen(kw_only=True)

@@ -21,7 +21,7 @@ class SlaveReported:
     def __init__(self, offset: int, first: bool, metadata_position: int = -1) -> None:
         self.offset: Final = offset
         self.first: Final = first
-        """Its first report on this link: where it wants to be served from."""
+        """The slave's first report on this link: it wants the log from `offset` on."""
         self.metadata_position: Final = metadata_position
         """Position of the slave's newest metadata; -1 for none, and on a classic link."""
 

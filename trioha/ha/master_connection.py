@@ -46,8 +46,8 @@ from trioha.wire.remoting_command import Buffer
 _pack_header = TRANSFER_HEADER.pack
 _pack_extended = EXTENDED_HEADER.pack
 _HANDSHAKE = struct.Struct(">iHHi")
-"""State, two flags, length of the address behind: how a slave of RocketMQ 5 opens in controller
-mode (AutoSwitchHAClient.java)."""
+"""State, two flags, length of the address behind: the opening of a slave of RocketMQ 5 in
+controller mode (AutoSwitchHAClient.java)."""
 _STATE_HANDSHAKE = 1
 
 
@@ -82,7 +82,7 @@ class MasterConnection:
         self.next_transfer_offset = -1
         """Offset at which the next frame starts."""
         self.next_deadline_ms: int | None = None
-        """When a heartbeat is due; None until the slave has reported."""
+        """Time at which a heartbeat is due; None until the slave has reported."""
         self.last_words = b""
         """Set beside an error: a frame that tells the slave our offset. Send it, then close."""
         self._segment_bytes = segment_bytes
@@ -281,7 +281,7 @@ class MasterConnection:
 
 
 def _is_handshake(data: bytes) -> bool:
-    """Not true of reports: a second one would be far from the first, which is 4 GiB."""
+    """Return whether it is a handshake: two reports read as one would be over 4 GiB apart."""
     if len(data) < _HANDSHAKE.size:
         return False
     state, from_last, learner, length = _HANDSHAKE.unpack_from(data)

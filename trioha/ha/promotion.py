@@ -49,7 +49,7 @@ class HandOver:
     epoch: int
     nonce: bytes
     at_ms: int
-    """When, by the clock of the node's deadlines."""
+    """Time of the hand-over in milliseconds, by the clock of the node's deadlines."""
 
     @property
     def ticket_id(self) -> str:

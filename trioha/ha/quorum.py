@@ -1,4 +1,4 @@
-"""Which promises a new term of mastership needs before it may begin.
+"""Promises that a new term of mastership needs before it may begin.
 
 Theory of operation. A SYNC_MASTER answers SEND_OK once its own log and the log of one slave hold
 the message, both in its term. So every acknowledged message is on two members. A new term must

@@ -57,7 +57,7 @@ class ReplicaStatistics:
     reconnects: int
     """Links from the same host before this one."""
     last_error: str
-    """Why the last link or attempt from the same host ended; "" when none has."""
+    """Reason why the last link or attempt from the same host ended; "" when none has."""
     last_error_age_s: float | None
     doubt: str
     """Reason to doubt that the slave's log is this master's; "" for none. It may follow."""
@@ -169,7 +169,7 @@ class Replicas:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When to call `on_time`, or None while there is nothing to say or notice."""
+        """Time at which to call `on_time`; None while there is nothing to say or notice."""
         return self._next_deadline_ms if self._next_deadline_ms < _FOREVER_MS else None
 
     def slave_available(self, need_offset: int) -> bool:

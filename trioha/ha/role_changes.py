@@ -16,7 +16,7 @@ from trioha.ha.role_states import MASTERS, State, check_transition, state_of
 
 AWAIT_SLAVE_MS = 1_000
 PARKED_MS_MAX = 10_000
-"""After that no producer waits for the answer: a stock producer gives up after 3 s."""
+"""Limit of parking: no producer waits longer for the answer. A stock one gives up after 3 s."""
 
 
 class RoleChanges(ABC):
@@ -29,8 +29,8 @@ class RoleChanges(ABC):
         """Reason why this node follows no master for now; "" if it may follow one."""
         self.handed_over: HandOver | None = None
         self.awaits_slave_until_ms: int | None = None
-        """When AWAITS_SLAVE ends. Until the old master follows, no slave can hold new messages as a
-        SYNC_MASTER promises, so writes wait for it, for a moment."""
+        """Time at which AWAITS_SLAVE ends. Until the old master follows, no slave can hold new
+        messages as a SYNC_MASTER promises, so writes wait for it, for a moment."""
         self.parks = False
         """Changes are parked; this outlives the states of a master."""
         self._parked_until_ms: int | None = None

@@ -76,7 +76,7 @@ TRANSITIONS: Mapping[tuple[State, State], str] = {
     (State.PROMOTING, State.UNCONFIRMED): _CANNOT,
     (State.PROMOTING, State.HANDED_OVER): _CANNOT,
 }
-"""From, to, and the reason."""
+"""Permitted transitions: the states before and after, and the reason."""
 
 STANDINGS: Mapping[State, frozenset[Standing]] = {
     State.SLAVE: frozenset({Standing.SLAVE}),

@@ -77,7 +77,7 @@ class SlaveConnection:
         self.max_phy_offset = max_phy_offset
         """End of our log, with all bytes given to the caller."""
         self.next_deadline_ms = now_ms + (CHALLENGE_PATIENCE_MS if keyring_of(secret) else 0)
-        """When a report is due, whatever arrives."""
+        """Time at which a report is due, whatever arrives."""
         self.heard = False
         """Has the master accepted us, by any frame that fits?"""
         self._report_interval_ms = report_interval_ms

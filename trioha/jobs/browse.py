@@ -40,14 +40,14 @@ class Wanted:
     begin_ms: int | None = None
     """Earliest store time, in milliseconds since 1970; None for the first message there is."""
     from_end: bool = False
-    """Only what comes from now on."""
+    """Only messages that arrive from now on are wanted."""
     offset: int | None = None
     """Offset to begin at in each queue; None: `begin_ms` decides."""
     tags: str = "*"
     """Tags as consumers write them: ``A || B``."""
     key: str = ""
     body: re.Pattern[bytes] | None = None
-    """Searched for in the body."""
+    """Pattern that is searched for in the body."""
 
     def matches(self, one: FoundMessage) -> bool:
         """Return whether tags, key and body fit: a broker may send tags with the same hash."""

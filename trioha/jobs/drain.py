@@ -37,9 +37,9 @@ from trioha.wire.maps import decode_map
 
 _LOOK_S = 0.5
 _QUIET_S = 2.0
-"""So long nothing must have come, where no producer is connected."""
+"""Time for which no message must have come, where no producer is connected."""
 _ROUTE_S = 31.0
-"""The same where one is: stock clients ask for their routes every 30 s."""
+"""The same where one is connected: stock clients ask for their routes every 30 s."""
 _LEADER_S = 10.0
 
 

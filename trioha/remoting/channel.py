@@ -15,7 +15,7 @@ from trioha.wire.remoting_command import RemotingCommand
 
 
 class Instant:
-    """Taken once per batch. Deadlines count on `now_ms`, records are stamped with `wall_ms`."""
+    """Time of a batch. Deadlines count on `now_ms`, records are stamped with `wall_ms`."""
 
     def __init__(self, now_ms: int, wall_ms: int) -> None:
         self.now_ms: Final = now_ms

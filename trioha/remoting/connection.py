@@ -87,7 +87,7 @@ class RemotingConnection:
 
     @property
     def is_full(self) -> bool:
-        """So many requests wait for this peer that it gets no more until it answers."""
+        """The limit of waiting requests is reached: the peer gets no more until it answers."""
         return len(self._pending) >= self._pending_max
 
     @property

@@ -44,7 +44,7 @@ class Outbox:
             self.size += len(buffer)
 
     def take(self) -> list[Buffer]:
-        """Everything that waits; `size` still counts it until `sent` says what became of it."""
+        """Return all that waits; `size` still counts it until `sent` says what became of it."""
         buffers = self.buffers
         self.buffers = []
         return buffers

@@ -32,7 +32,7 @@ def perm_of(text: str) -> int:
 
 
 def is_perm(text: str) -> bool:
-    """Whether this is one of the five words."""
+    """Return whether this is one of the five words."""
     return text.strip() in _PERMS
 
 
@@ -73,7 +73,7 @@ class Account:
             self._perms[topic] = perm_of(word)
 
     def admits(self, peer: str) -> bool:
-        """Whether the account's own white list names the peer, given as ``host:port``."""
+        """Return whether the account's own white list names the peer, given as ``host:port``."""
         if self._white is None:
             return False
         address = address_of(peer)
@@ -126,7 +126,7 @@ class AclRules:
         """Peer's host -> whether the global white list names it."""
 
     def admits(self, peer: str) -> bool:
-        """Whether the global white list names the peer, given as ``host:port``. HOT."""
+        """Return whether the global white list names the peer, given as ``host:port``. HOT."""
         host = peer.rpartition(":")[0]
         admitted = self._admitted.get(host)
         if admitted is None:

@@ -1,4 +1,4 @@
-"""Which actions on which resources a request is, by ACL 2.0 (annotations of RocketMQ 5.3).
+"""Actions of requests and their resources, by ACL 2.0 (annotations of RocketMQ 5.3).
 
 Requests of clients name topics and groups, which `trioha.security.requirement` reads; the table
 says the action where it is another than sending or receiving. Requests of operators name a topic, a

@@ -20,7 +20,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 Address = IPv4Address | IPv6Address
 Admits = Callable[[Address], bool]
-"""Whether a white list names this address."""
+"""Returns whether a white list names this address."""
 
 _EVERY = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 

@@ -89,7 +89,7 @@ class AuthGuard(CheckBefore):
             return ""
 
     def is_super(self, request: RemotingCommand) -> bool:
-        """Whether a super user signed the request. It has been checked before."""
+        """Return whether a super user signed the request. It has been checked before."""
         account = self._source.rules.accounts.get(str(request.ext_fields.get(ACCESS_KEY)))
         return account is not None and account.is_super
 

@@ -27,7 +27,7 @@ _JAVA_EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
 """Java's broker answers SYSTEM_ERROR with the exception as text, and its clients show that."""
 
 IsNode = Callable[[Channel, RemotingCommand], bool]
-"""Whether the handler of this request makes its sender prove that it is a node of the cluster."""
+"""Returns whether the handler of a request makes its sender prove that it is a cluster's node."""
 
 
 class RulesSource(Protocol):
@@ -147,7 +147,7 @@ class Guard(CheckBefore):
 
 
 def _is_known_send(rules: AclRules, request: RemotingCommand, requirement: Requirement) -> bool:
-    """Whether a send in Java's packed form is signed, by an account that has sent there before.
+    """Tell whether a send in Java's packed form is signed by an account that has sent there before.
 
     The quick way for nearly all requests of a busy client. Whatever it does not accept is judged
     by its fields, in `Guard.check`.

@@ -120,7 +120,7 @@ class PolicyEntry:
         return tuple(ip_network(text, strict=False) for text in self.source_ips)
 
     def matches(self, actions: frozenset[Action], address: Address | None) -> bool:
-        """Whether the entry is about one of the actions from this address."""
+        """Return whether the entry is about one of the actions from this address."""
         if Action.ALL not in self.actions and not self.actions & actions:
             return False
         if not self.networks:

@@ -89,7 +89,7 @@ class Requirement:
     body: ReadBody | None = None
     """Reads topics and groups from the body. Errors: RemoteProtocolError."""
     note: str = ""
-    """For docs/security.md: the resources in the body, or the handler that checks instead."""
+    """Words of docs/security.md: the resources in the body, or the handler that checks instead."""
     changes: bool = False
     """An operator changes something by it. A node that asks for no accounts, and has a cluster
     secret, asks for proof of that."""

@@ -248,7 +248,7 @@ BROKER_CHANGES: Final = frozenset(code for code, one in _OF_BROKER.items() if on
 PAGES: Final[Mapping[str, Requirement]] = MappingProxyType(
     {"/metrics": _ANONYMOUS, "/livez": _ANONYMOUS, "/readyz": _ANONYMOUS}
 )
-"""The same for GET on the HTTP port of both kinds of nodes."""
+"""Requirements of GET on the HTTP port of both kinds of nodes."""
 
 
 def requirement_of(port: Port, code: int) -> Requirement:

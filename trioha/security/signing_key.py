@@ -165,11 +165,11 @@ class SigningKey:
     def has_signed_values(
         self, values: bytes, body: Buffer | Sequence[Buffer], signature: bytes
     ) -> bool:
-        """Whether this is the key's signature over these values and the body. HOT."""
+        """Return whether this is the key's signature over these values and the body. HOT."""
         return compare_digest(self._signature(values, body), signature)
 
     def has_signed(self, request: RemotingCommand) -> bool:
-        """Whether the request carries this key's signature. Takes the same time either way."""
+        """Tell whether the request carries this key's signature. Takes the same time either way."""
         signature = request.ext_fields.get(SIGNATURE)
         if not isinstance(signature, str) or not signature.isascii():
             return False

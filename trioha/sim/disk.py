@@ -26,7 +26,7 @@ class LogFile:
     def __init__(self, crash_point: CrashPoint) -> None:
         self.data = bytearray()
         self.flushed_offset = 0
-        """All below survives a power loss."""
+        """Offset below which the data survives a power loss."""
         self._crash_point = crash_point
 
     def append(self, data: bytes) -> None:

@@ -132,7 +132,7 @@ class Network:
         self._cuts[source, target] = None
 
     def heal(self) -> None:
-        """All ways are free; what waited goes on."""
+        """Free all ways; what waited goes on."""
         self._cuts.clear()
         for ends in list(self._ends.values()):
             for end in list(ends):

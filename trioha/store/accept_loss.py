@@ -61,13 +61,13 @@ class Loss:
     has_log: bool
     """No byte of the log is missing: it stays."""
     held_end: int
-    """The store held a log up to here, as far as its files tell."""
+    """End of the log that the store held, as far as its files tell."""
     left: tuple[int, int] | None
     """Offsets of the segments that are left; None for none."""
     begins_at: int
     """Offset at which the log begins after the loss is accepted."""
     queues: int
-    """So many consume queues go on where they ended."""
+    """Number of consume queues that go on where they ended."""
     set_aside: Path | None = None
 
 

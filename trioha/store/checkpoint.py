@@ -29,7 +29,7 @@ _VERSION = 1
 _OURS = struct.Struct(">8sIqqqqqqqqii16s")
 _CRC = struct.Struct(">I")
 _STAMP_MAX = 1 << 46
-"""In the year 4199; a timestamp beyond it is none."""
+"""Limit of timestamps in milliseconds, in the year 4199; one beyond it is none."""
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 

@@ -57,7 +57,7 @@ class CommitLog:
         self._buffer = NO_BUFFER
         self._base = 0
         self._limit = 0
-        """Up to this position in it records have their blocks, and a blank its place."""
+        """Position in the segment up to which records have their blocks, and a blank its place."""
 
     @property
     def min_offset(self) -> int:

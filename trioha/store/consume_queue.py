@@ -70,7 +70,7 @@ class ConsumeQueue:
         self.record_bytes_min = FIXED_SIZE + size
         """A record's size without body and properties."""
         self.is_schedule = topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
-        """Its entries carry a delivery time in place of a tags code."""
+        """Entries of the queue carry a delivery time in place of a tags code."""
         self.files = MappedFileQueue(
             config.consume_queue_path / topic / str(queue_id),
             config.queue_file_bytes,

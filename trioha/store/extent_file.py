@@ -53,10 +53,10 @@ class StoreExtent:
 
     log_begin: int = 0
     log_end: int = 0
-    """The log was on disk below it."""
+    """Offset below which the log was on disk."""
     queues: Mapping[QueueKey, QueueEnd] = MappingProxyType({})
     is_void: bool = False
-    """It tells of no queue and no log: something was being cut or deleted."""
+    """The extent tells of no queue and no log: something was being cut or deleted."""
     is_rebuilding: bool = False
     """Queues were being rebuilt: any of them may lack entries."""
     has_epochs: bool = False
@@ -84,7 +84,7 @@ class StoreExtent:
 
     @classmethod
     def decode(cls, data: bytes) -> StoreExtent | None:
-        """None for bytes that are no extent, or of a newer version."""
+        """Return the extent; None for bytes that are none, or of a newer version."""
         if len(data) < _HEADER.size:
             return None
         magic, size, crc = _HEADER.unpack_from(data)
@@ -166,7 +166,7 @@ class ExtentFile:
         return self.is_void or has_slots(self.path.parent, EPOCHS_STEM) != self.has_epochs
 
     def load(self) -> StoreExtent | None:
-        """None where there is none that can be read.
+        """Return the extent; None where there is none that can be read.
 
         Errors: StoreError.
         """

@@ -169,7 +169,10 @@ class IndexFiles:
     # Keeping.
 
     def indexed_offset(self, dispatched_offset: int) -> int:
-        """Every record below it is in the files. Thread-safe when given an earlier reading."""
+        """Return the offset below which all records are in the files.
+
+        Thread-safe when given an earlier reading.
+        """
         if not self.following:
             dispatched_offset = min(dispatched_offset, self.resume_offset)
         oldest = self.pending[:1]
@@ -214,7 +217,7 @@ class IndexFiles:
         return gone
 
     def delete_all(self) -> None:
-        """Forget everything."""
+        """Remove all files and pending rows."""
         self.pending.clear()
         for file in self.files:
             file.file.unlink()

@@ -36,7 +36,7 @@ _POWER_4: Final = 31**4
 class IndexHasher:
     def __init__(self) -> None:
         self._heads: dict[str, dict[bytes, int]] = {}
-        """By topic and head: the head's hash, moved up to make room for the counter."""
+        """Hash of each head, by topic and head, moved up to make room for the counter."""
 
     def hashes(self, keyed: Sequence[Keyed]) -> list[int]:
         """Return the hash of ``topic#key`` for each row."""

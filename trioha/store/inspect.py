@@ -81,7 +81,7 @@ class DiffReport:
 
     @property
     def equal(self) -> bool:
-        """Same bytes wherever both have some, and the same end."""
+        """Both hold the same bytes wherever both have some, and have the same end."""
         return self.first_difference is None and self.end_a == self.end_b
 
 
@@ -91,7 +91,7 @@ class _Segment:
     from_offset: int
     size: int
     data_end: int
-    """Behind it the file is a hole: zeros that need no reading."""
+    """Position behind which the file is a hole: zeros that need no reading."""
     buffer: mmap.mmap
 
     @property

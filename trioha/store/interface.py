@@ -46,7 +46,7 @@ class GetStatus(Enum):
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
     NOT_IN_MEMORY = "NOT_IN_MEMORY"
-    """None of Java's. `on_disk` has to be read first, `size` bytes of it."""
+    """Not in Java's enum. `on_disk` has to be read first, `size` bytes of it."""
 
 
 class DiskBlock(NamedTuple):
@@ -249,7 +249,7 @@ class MessageStore(Protocol):
         """Measure the disk, delete expired segments, update `writable`; returns what went."""
 
     def delete_expired_soon(self) -> None:
-        """From the next look at the disk on, expired segments go at any hour until none is left."""
+        """At the next looks at the disk, delete expired segments at any hour until none is left."""
 
     def statistics(self) -> StoreStatistics: ...
     def close(self) -> None:

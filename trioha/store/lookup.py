@@ -28,7 +28,7 @@ _PROPERTY_BYTES_SHIFT = 4
 """A pull stops at the record at which its filter has done so many steps, 16 bytes of properties
 being one. 800 records of 20 steps each come to a quarter of that."""
 _BLOCK_BYTES: Final = 128 << 10
-"""Read from disk in one piece: what lies beside a record is often what its consumer wants next."""
+"""Bytes of one read from disk: what lies beside a record is often what its consumer wants next."""
 _AHEAD_BLOCKS: Final = 8
 """Blocks that are read for a pull and for what its consumer asks for next. Each handing-over to the
 thread that reads costs the event loop a moment, whatever the number of bytes."""
@@ -68,12 +68,12 @@ class Lookup:
         self.get_total = 0
         self.get_bytes = 0
         self.readable_offset = UNBOUNDED
-        """Records that end beyond are there, but not for readers: nobody has promised them yet."""
+        """End of the records that readers get: nobody has promised yet those that end beyond it."""
         self._missing_bytes = missing_bytes
         self._pull_number = 0
         self._seen_until: dict[int, int] = {}
-        """By number of a window of the log: the pull until which it counts as in memory. Below 0:
-        until then it counts as partly on disk, and smaller parts are asked about."""
+        """Number of the pull until which a window of the log counts as in memory, by the window's
+        number. Below 0: until then it counts as partly on disk, and its parts are looked up."""
         self._config = config
         self._log = log
         self._table = queues.table
@@ -143,7 +143,7 @@ class Lookup:
             queue.mark_log_end = self._log.end
 
     def _entries_on_disk(self, queue: ConsumeQueue, entries: memoryview, offset: int) -> bool:
-        """Some of these entries, a queue's from `offset` on, have to be read from disk."""
+        """Return whether some of these entries, a queue's from `offset` on, are on disk only."""
         assert self._missing_bytes is not None
         end = offset + len(entries) // QUEUE_ENTRY_BYTES
         if (
@@ -223,7 +223,7 @@ class Lookup:
         return [block for block in blocks if block.missing_bytes]
 
     def _is_on_disk(self, begin: int, end: int) -> bool:
-        """A part of the log's bytes from `begin` to `end` has to be read from disk."""
+        """Return whether a part of the log from `begin` to `end` has to be read from disk."""
         assert self._missing_bytes is not None
         window = begin // _WINDOW_BYTES
         seen_until = self._seen_until.get(window, 0)

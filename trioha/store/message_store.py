@@ -187,7 +187,7 @@ class FileMessageStore:
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing may be put at the moment, in words; None if it may."""
+        """Human-readable reason why nothing may be put at the moment; None if it may."""
         return self._gate.refusal
 
     def truncate_log(self, phy_offset: int, reason: str = "asked for") -> None:

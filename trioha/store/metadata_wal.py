@@ -42,7 +42,7 @@ class _File:
     mapped: MappedFile
     last_position: int
     synced: bool = False
-    """On disk, and not written any more."""
+    """The file is on disk, and not written any more."""
 
 
 class MetadataWal:
@@ -50,9 +50,9 @@ class MetadataWal:
 
     def __init__(self, directory: Path) -> None:
         self.position = 0
-        """Position of the newest body in it, of this run or an earlier one."""
+        """Position of the newest body, of this run or an earlier one."""
         self.synced_position = 0
-        """Everything up to it is on disk."""
+        """Position up to which all bodies are on disk."""
         self.directory = directory
         # Those of former runs first; the last one is being written if there is a buffer.
         self._files: list[_File] = []
@@ -63,7 +63,7 @@ class MetadataWal:
         self._limit = 0
 
     def read(self) -> Iterator[tuple[int, bytes]]:
-        """Everything that former runs have left, in order. Once, before the first `append`.
+        """Yield all that former runs have left, in order. Call it once, before the first `append`.
 
         Errors: StoreError when a file cannot be read.
         """
@@ -114,7 +114,7 @@ class MetadataWal:
         return position
 
     def forget(self, position: int) -> None:
-        """Every table is saved as it is at `position`: delete what is not needed any more.
+        """Delete what is not needed any more: every table is saved as it is at `position`.
 
         Errors: StoreError when a file cannot be deleted.
         """

@@ -27,7 +27,7 @@ from trioha.store.interface import DiskBlock
 
 _PAGE_BYTES = mmap.PAGESIZE
 _WINDOW_BYTES = 4 << 20
-"""Asked of in one call."""
+"""Bytes that one call of mincore(2) asks about."""
 _SCRATCH_BYTES = 1 << 20
 
 

@@ -102,13 +102,13 @@ class PutBatch:
         self.store_host = store_host
         self.reconsume_times = reconsume_times
         self.entries = entries
-        """At least one."""
+        """Messages of the batch, at least one."""
 
 
 class PutStatus(IntEnum):
     PUT_OK = 0
     MESSAGE_ILLEGAL = 1
-    """Topic over 127 bytes, properties over 32767, or record over `max_message_size`."""
+    """Topic, properties, body or record over its limit, or topic or queue id illegal."""
     NOT_WRITABLE = 2
     """The disk is full or over its ratio, or the store is shutting down."""
 
@@ -144,7 +144,7 @@ class PutResult:
         self.queue_offset = queue_offset
         self.store_timestamp = store_timestamp
         self.reason = reason
-        """In words, when the status is not PUT_OK."""
+        """Human-readable reason when the status is not PUT_OK."""
         self.phy_offsets = phy_offsets
         """Offset of each record of a batch in the log; empty for a single message."""
 

@@ -29,7 +29,7 @@ class DiskUsage:
 
     used_bytes: int
     total_bytes: int
-    """Without the blocks reserved for root."""
+    """Size of the file system without the blocks reserved for root."""
 
     @property
     def ratio(self) -> float:

@@ -20,14 +20,14 @@ class Retention:
     floor: int
     """Segments that reach beyond this offset stay, however full the disk is."""
     before_delete: Callable[[int], None]
-    """Is told where the log will begin; what it saves is durable when it returns.
+    """Takes the offset at which the log will begin; what it saves is durable when it returns.
 
     Errors: StoreError, DiskFull; nothing is deleted then.
     """
 
 
 class SegmentCleaner:
-    """Asked with each look at the disk."""
+    """Deletion of expired segments, with each look at the disk."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class SegmentCleaner:
         self._at_any_hour = False
 
     def expire_soon(self) -> None:
-        """From the next look on, expired segments go at any hour until none is left."""
+        """Delete expired segments at any hour, from the next look until none is left."""
         self._at_any_hour = True
 
     def clean(

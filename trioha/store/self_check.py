@@ -29,7 +29,7 @@ from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
 from trioha.store.store_mode import EPOCHS_STEM, has_slots
 
 UNKNOWN_INDEX = 1 << 62
-"""In an `extent`: the queue is being rebuilt, and nothing tells where it ends."""
+"""Next index in an `extent` of a queue that is being rebuilt: its end is unknown."""
 
 Entry = tuple[int, int, int]
 

@@ -15,7 +15,7 @@ _held: set[tuple[int, int]] = set()
 
 
 class StoreLock:
-    """Held from construction to `release`.
+    """Lock of a store, held from construction to `release`.
 
     Errors: StoreLocked when another process, or this one, has the store open.
     """

@@ -183,7 +183,7 @@ class Writer:
         return PutResult(_PUT_OK, offset, total, index, timestamp, "", made.phy_offsets)
 
     def _excess(self, body_size: int, properties_size: int, size: int, queue: ConsumeQueue) -> str:
-        """Why a message of these sizes cannot be a record."""
+        """Return why a message of these sizes cannot be a record."""
         if body_size > self._body_bytes_max:
             return f"body of {body_size} bytes is over maxMessageSize {self._body_bytes_max}"
         if properties_size > _PROPERTIES_BYTES_MAX:

@@ -33,7 +33,7 @@ class ClusterBroker(ABC):
     @property
     @abstractmethod
     def is_up(self) -> bool:
-        """Its process runs."""
+        """The broker's process runs."""
 
     @abstractmethod
     async def start(self) -> None:

@@ -21,7 +21,7 @@ class Load:
 
     def __init__(self, story: Callable[[], str]) -> None:
         self.sent: list[SendResult] = []
-        """Every answer that says stored, whatever its status."""
+        """Answers that say stored, whatever their status."""
         self.failures: list[TriohaError] = []
         self._story = story
         self._grown = trio.Event()

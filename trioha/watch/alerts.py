@@ -254,7 +254,7 @@ class Verdict:
     rule: Rule
     reading: Reading
     level: AlertLevel | None
-    """None if the value is unknown."""
+    """Level of the reading; None if its value is unknown."""
 
 
 def judge(

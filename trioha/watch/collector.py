@@ -92,7 +92,7 @@ class Interest:
     members_of: frozenset[str] = frozenset()
     """Groups whose members, with each member's queues, are needed."""
     alerts: bool = False
-    """Each group's offsets, seldom: enough for the alerts of groups."""
+    """Offsets of each group are needed, seldom: enough for the alerts of groups."""
     changes: int = 0
     """Count of changes that the viewer has made; after each one the tables are asked for anew."""
 

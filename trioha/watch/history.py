@@ -19,7 +19,7 @@ POINTS_MAX = 900
 _RATE_WINDOW_MS = 5_000
 _ETA_MIN_BYTES_PER_S = 1.0
 _LAG_WINDOW_MS = 60_000
-"""Same window as in `trioha group describe`: brokers count by the minute."""
+"""Window of the lag's rate, as in `trioha group describe`: brokers count by the minute."""
 
 
 @attrs.define(eq=False)

@@ -24,7 +24,7 @@ from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import NOT_A_NAME_SERVER, ClusterInfo
 
 Plain = object
-"""None, bool, int, float, str, bytes, or lists and dicts of them."""
+"""A plain value: None, bool, int, float, str, bytes, or a list or dict of them."""
 
 CLUSTER = "cluster"
 """Question to a name server: its registered brokers."""

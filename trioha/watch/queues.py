@@ -31,7 +31,7 @@ class Topic:
     """Sum over all brokers."""
     write_queue_nums: int
     perm: int | None
-    """None if brokers differ."""
+    """Permission of the topic; None if brokers differ."""
     order: bool | None
     brokers: tuple[str, ...]
 

@@ -54,7 +54,7 @@ class RaftFollower:
 
     @property
     def keeps_up(self) -> bool | None:
-        """Its log is the same as the leader's and lacks at most `KEEPS_UP_BYTES`."""
+        """The follower's log is the same as the leader's and lacks at most `KEEPS_UP_BYTES`."""
         if self.is_matched is None or self.gap_bytes is None:
             return None
         return self.is_matched and self.gap_bytes <= KEEPS_UP_BYTES
@@ -89,11 +89,11 @@ class RaftState:
     held_offset: int | None
     end_offset: int | None
     is_serving: bool | None
-    """It is the leader and has committed in its term, so it may answer clients."""
+    """The member leads and has committed in its term, so it may answer clients."""
     impaired: bool
-    """It may have forgotten a vote: it is a copy that never votes nor stands again."""
+    """The member may have forgotten a vote: it is a copy that never votes nor stands again."""
     bootstrap: str
-    """Reason why it does not take part yet; "" if it does."""
+    """Reason why the member does not take part yet; "" if it does."""
     writable: bool | None
     failed: str
     transfer_target: str

@@ -31,7 +31,7 @@ class Seen:
 
     leader: RaftState
     follower: RaftFollower | None
-    """None if the leader does not know it: it is no member."""
+    """Leader's row on the member; None if the leader does not know it: it is no member."""
 
 
 def condition_of_member(own: RaftState, seen: Seen | None) -> Condition:

@@ -216,7 +216,7 @@ class Replica:
     absent: tuple[Absent, ...]
     refusals: tuple[LinkRefusal, ...]
     follows: SlaveEnd | None
-    """Its own end of its link, for a slave."""
+    """A slave's own end of its link."""
     reserved_s: int | None = None
     """Seconds for which it keeps messages (fileReservedTime); None where it does not tell."""
     insecure: bool = False
@@ -230,7 +230,7 @@ class Replica:
 
     @property
     def number(self) -> int:
-        """Its configured id, which no failover changes; a Java broker's is the registered one."""
+        """Configured id, which no failover changes; for a Java broker, the registered id."""
         return self.registered_id if self.home_id is None else self.home_id
 
     @property

@@ -28,7 +28,7 @@ class ReplicaSet:
 
     @property
     def is_raft(self) -> bool:
-        """It is a DLEDGER group, which elects its masters itself."""
+        """The set is a DLEDGER group, which elects its masters itself."""
         return any(one.raft is not None for one in self.replicas)
 
     @property

@@ -35,7 +35,7 @@ def _attributes(value: object) -> tuple[tuple[str, str], ...]:
 
 @attrs.frozen(order=False)
 class DataVersion:
-    """Which state of a table this is. Two are equal when both numbers are (gotcha 28)."""
+    """Version of a table. Two are equal when both numbers are (gotcha 28)."""
 
     timestamp: int = 0
     counter: int = 0

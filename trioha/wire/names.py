@@ -38,13 +38,13 @@ METADATA_TOPIC = "TRIOHA_METADATA"
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
-"""Its offsets are a broker's progress in the half queue and in the op queue."""
+"""Group whose offsets are a broker's progress in the half queue and in the op queue."""
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-"""Its offsets are a broker's progress in its revive log."""
+"""Group whose offsets are a broker's progress in its revive log."""
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
-"""The cluster's name follows."""
+"""Prefix of a revive log's topic; the cluster's name follows."""
 TIMER_GROUP = "CID_RMQ_SYS_TIMER"
-"""Its offsets are a broker's progress in the queue of timer messages."""
+"""Group whose offsets are a broker's progress in the queue of timer messages."""
 BROKER_GROUPS = frozenset({TRANS_GROUP, TIMER_GROUP, REVIVE_GROUP})
 """Groups whose offsets are the broker's own: clients may not commit any."""
 
@@ -64,7 +64,7 @@ SYSTEM_TOPICS = frozenset(
         TIMER_TOPIC,
     }
 )
-"""Every broker has its own of these; administrators may not create or delete them."""
+"""Topics of which every broker has its own; administrators may not create or delete them."""
 
 RESERVED_TOPICS = frozenset(
     {
@@ -88,7 +88,7 @@ OUTCOME_UNKNOWN = "outcome unknown"
 """Beginning of the remark of an answer that cannot tell whether the change was made."""
 
 FOLLOWER_REMARK = "this broker is a follower: its leader takes this"
-"""In a DLEDGER group, where a slave of another broker would name its master."""
+"""Remark of a follower in a DLEDGER group, where a slave would name its master."""
 
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",

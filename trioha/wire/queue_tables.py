@@ -41,7 +41,7 @@ class ProgressRow(msgspec.Struct, rename="camel"):
     consumer_offset: Long = 0
     last_timestamp: Long = 0
     min_offset: Long | None = None
-    """None where the broker does not tell it."""
+    """First offset of the queue; None where the broker does not tell it."""
     next_timestamp: Long | None = None
 
 

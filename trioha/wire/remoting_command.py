@@ -329,7 +329,7 @@ def decode_at(data: bytes, begin: int, end: int) -> RemotingCommand:
 
 
 def _json_head(command: RemotingCommand, body_size: int) -> bytes:
-    """Everything before the body."""
+    """Return all bytes before the body."""
     remark = command.remark
     encoded = command.encoded_fields
     if encoded is not None and remark is None:
@@ -373,7 +373,7 @@ def _texts(ext_fields: dict[str, ExtValue]) -> Mapping[str, ExtValue]:
 
 
 def _rocketmq_head(command: RemotingCommand, body_size: int) -> bytes:
-    """Everything before the body."""
+    """Return all bytes before the body."""
     code = command.code
     if not -32768 <= code <= 32767:
         raise LocalProtocolError(f"code {code} does not fit a ROCKETMQ header")

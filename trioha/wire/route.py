@@ -26,7 +26,7 @@ from trioha.wire.json_fields import integer, integer_of, list_of, object_of, tex
 from trioha.wire.remoting_command import Buffer
 
 NOT_A_NAME_SERVER = "is no name server, but a broker, say; name servers have port 9876 by default"
-"""Said of a node that was named as a name server and answers as a broker does."""
+"""Words on a node that was named as a name server and answers as a broker does."""
 _I32 = struct.Struct(">i")
 _INFLATED_BYTES_MAX = FRAME_BYTES_MAX
 """A registration may unpack to this much: zlib alone would let 16 MiB become 16 GiB."""

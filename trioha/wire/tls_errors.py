@@ -34,7 +34,7 @@ _VERIFY_CODES: Mapping[int, str] = {
         "`trioha security issue HOST` makes one for a node"
     ),
 }
-"""By OpenSSL's X509_V_ERR_ numbers."""
+"""Reasons by OpenSSL's X509_V_ERR_ numbers."""
 
 _WRONG_NAME_CODES = (62, 63, 64)  # host name, e-mail and IP address mismatch
 
@@ -64,7 +64,7 @@ _REASONS: Mapping[str, str] = {
     "SSLV3_ALERT_BAD_RECORD_MAC": "bytes were changed on the way",
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "bytes were changed on the way",
 }
-"""By OpenSSL's name of the error."""
+"""Reasons by OpenSSL's name of the error."""
 
 
 def tls_reason(error: ssl.SSLError) -> str:

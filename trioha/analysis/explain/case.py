@@ -1,4 +1,4 @@
-"""All that a question is answered from: stores, what they gave up, their journals.
+"""Sources of the answer to a question: stores, what they gave up, their journals.
 
 Theory of operation. What a slave cut from its log lies beside it in a folder that reads like a log
 (`trioha.store.cuts`). It is opened as one more store, so that one query finds a message in logs and

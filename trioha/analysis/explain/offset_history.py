@@ -33,7 +33,7 @@ class OffsetsAt:
     offsets: Mapping[int, int]
     """Queue id -> next offset that the group consumes; a queue that lacks is not known."""
     is_exact: bool = False
-    """They changed at that very time, and then not before the next ones."""
+    """The offsets changed at that very time, and then not before the next ones."""
 
 
 @attrs.frozen
@@ -85,7 +85,7 @@ def resets_of(case: Case, replicas: Sequence[StoreFiles], group: str, topic: str
 
 
 def is_of_master(case: Case, row: JournalRow) -> bool:
-    """Whether the node was a master, or a leader, when it wrote the event."""
+    """Return whether the node was a master, or a leader, when it wrote the event."""
     life = case.lives.at(journal_of(row), row.wall_ms)
     return life is not None and any(
         stint.is_master

@@ -72,7 +72,7 @@ class Consumption:
     """Times at which a group passed one message, if known; milliseconds since 1970."""
 
     passes: Sequence[Pass] = ()
-    """More than one when the group was set back before the message in between."""
+    """Passes; more than one when the group was set back before the message in between."""
     set_back_by_ms: Sequence[int] = ()
     """The group had been set back before the message."""
     not_before_ms: int | None = None

@@ -69,7 +69,7 @@ def format_time(value: float) -> str:
 
 
 def utc(value: float) -> datetime | None:
-    """None for what no calendar holds."""
+    """Return the UTC time of milliseconds since 1970; None for what no calendar holds."""
     if not 0 <= value <= _TIME_MS_MAX:
         return None
     return datetime.fromtimestamp(value / 1000, UTC)

@@ -18,7 +18,7 @@ Point = tuple[float, float | None]
 
 
 def draw_lines(chart: Chart, prefix: str) -> Drawing:
-    """Up to eight lines; of more, those that reach highest."""
+    """Draw up to eight lines; of more, those that reach highest."""
     shown, notes = most_important(chart.series)
     points = [(x, y) for series in shown for x, y, *_ in series.points]
     xs = [x for x, _ in points]

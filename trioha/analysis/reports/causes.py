@@ -38,7 +38,7 @@ class Cause:
 
 @attrs.define(eq=False)
 class Causes:
-    """All of an analysis, looked up by place."""
+    """All causes of an analysis, looked up by place."""
 
     _by_store: dict[str, list[Cause]] = attrs.field(factory=dict)
     _begins: dict[str, list[int]] = attrs.field(factory=dict)
@@ -60,7 +60,7 @@ class Causes:
         return causes[place] if place < len(causes) and causes[place].begin < high else None
 
     def covers(self, store: str, phy_offset: int) -> bool:
-        """Whether a place is damaged."""
+        """Return whether a place is damaged."""
         place = bisect_right(self._begins.get(store, []), phy_offset) - 1
         return place >= 0 and phy_offset < self._by_store[store][place].end
 

@@ -64,7 +64,7 @@ def stored_again(engine: Engine) -> str:
 
 
 def needs_properties(engine: Engine) -> bool:
-    """Whether the stores hold delayed messages or transactions."""
+    """Return whether the stores hold delayed messages or transactions."""
     rows = engine.query(
         "SELECT COUNT(*) AS found FROM commitlog_stats "
         f"WHERE topic IN {literals((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC))}",

@@ -160,7 +160,7 @@ class _IndexFile:
 
 
 def has_index(store: StoreFiles) -> bool:
-    """Whether there may be index files."""
+    """Return whether there may be index files."""
     return store.root is not None and (store.root / "index").is_dir()
 
 
@@ -218,7 +218,7 @@ def _open_files(store: StoreFiles, check: IndexCheck) -> list[_IndexFile]:
 
 
 def _spread(splits: Sequence[LogSplit], bytes_max: int) -> list[LogSplit]:
-    """All splits, or evenly spread ones; the last, which is the newest, is always there."""
+    """Return all splits, or evenly spread ones; the last, which is the newest, is always there."""
     total = sum(split.end - split.begin for split in splits)
     count = max(1, len(splits) * bytes_max // total) if total > bytes_max else len(splits)
     return [splits[(i + 1) * len(splits) // count - 1] for i in range(count)] if splits else []
@@ -257,7 +257,7 @@ def _check_split(
 
 
 def _distinct(keys: Keys) -> Keys:
-    """Each once, in order. np.unique would hash them, which takes ten times as long."""
+    """Return each key once, in order. np.unique would hash them, which takes ten times as long."""
     keys = np.sort(keys)
     found: Keys = keys[np.append(True, keys[1:] != keys[:-1])[: len(keys)]]
     return found

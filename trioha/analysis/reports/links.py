@@ -194,7 +194,7 @@ class ReplicationLinks:
         self._pair()
 
     def told(self) -> list[Session]:
-        """Each link's sessions once: the master's, and a slave's where there is no other."""
+        """Return each link's sessions once: the master's, and a slave's where there is no other."""
         return [each for each in self.sessions if each.is_master or each.other is None]
 
     def _connect(self, key: tuple[str, str], row: JournalRow) -> None:

@@ -29,7 +29,7 @@ from trioha.analysis.journal_rows import JournalRow
 from trioha.analysis.reports.witnesses import Witnesses
 
 SILENCE_MS = 90_000
-"""Longer than a living broker's journal is ever silent: it writes `broker_progress` each minute."""
+"""Silence longer than any of a living broker's journal, which has a line each minute."""
 Ending = Literal["stopped", "failed", "killed", "open"]
 _MASTERS = ("ASYNC_MASTER", "SYNC_MASTER")
 _NEWER_TERM = " has term "
@@ -65,7 +65,7 @@ class Life:
     heard_ms: int
     """Time of its last event."""
     is_cut: bool = False
-    """Its beginning is not in the journal: too old, or before the window."""
+    """The beginning is not in the journal: too old, or before the window."""
     ready_ms: int | None = None
     stopping_ms: int | None = None
     end_ms: int | None = None
@@ -106,7 +106,7 @@ class Life:
 
     @property
     def role(self) -> str:
-        """All it was, one after the other."""
+        """Roles of the node, one after the other."""
         return " → ".join(role for role, _ in groupby(stint.role for stint in self.stints))
 
     def masterships(self) -> list[tuple[int, int | None, Stint]]:

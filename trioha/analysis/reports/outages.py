@@ -219,7 +219,7 @@ def _between(broker: str, spans: Sequence[_Span]) -> list[Outage]:
 
 
 def _is_gap(before: _Span, after: _Span) -> bool:
-    """Whether there was no master between two, if only for the time that evidence is vague."""
+    """Tell whether there was no master between two, if only for the time that evidence is vague."""
     if before.end_ms is None or before.end_ms >= after.begin_ms + _OVERLAP_MS:
         return False
     return before.end_bounds_ms[0] < after.begin_ms

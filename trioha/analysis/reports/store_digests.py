@@ -20,7 +20,7 @@ from trioha.analysis.engine import Engine, bucket, literal, literals
 
 BLOCK_BYTES = 1 << 20
 DIFFERING_BLOCKS_MAX = 2000
-"""Beyond this limit, everything from the first of them on is compared."""
+"""Limit of differing blocks; beyond it, everything from the first of them on is compared."""
 _RANGES_MAX = 64
 _SCANS_MAX = 8
 _PRIME = (1 << 31) - 1  # so that a product of two remainders fits 63 bits

@@ -60,7 +60,7 @@ class TimelineEntry:
     """Node, link or broker that it is about."""
     what: str
     drawn_as: str
-    """Its name in the chart's legend; empty where only the table has it."""
+    """Name in the chart's legend; empty where only the table has it."""
     store: str = ""
     term: int | None = None
     count: int | None = None
@@ -463,7 +463,7 @@ def _lasted_ms(outage: Outage, until_ms: int) -> int:
 
 
 def _is_within(entry: TimelineEntry, outage: Outage, until_ms: int) -> bool:
-    """Whether an entry, or a link's end, lies in an outage or the time in which it can have
+    """Return whether an entry, or a link's end, lies in an outage or the time in which it can have
     begun."""
     end_ms = until_ms if outage.end_ms is None else outage.end_ms
     if entry.kind == LINK:

@@ -224,7 +224,7 @@ def spark_version() -> str | None:
 
 
 def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether `spark-submit` started us: the JVM, its master and settings are given then."""
+    """Return whether `spark-submit` started us: the JVM, its master and settings are given then."""
     return "PYSPARK_GATEWAY_PORT" in environ
 
 
@@ -234,7 +234,7 @@ def python_of_workers(environ: Mapping[str, str], *, is_local: bool) -> str:
 
 
 def check_worker_python(python: str) -> None:
-    """Whether the Python that Spark starts beside the driver can import the sources.
+    """Return whether the Python that Spark starts beside the driver can import the sources.
 
     Errors: AnalysisError naming that Python, why it cannot, and the setting.
     """

@@ -181,7 +181,7 @@ class PushedFilters:
         self._attributes = attributes
 
     def take(self, condition: Filter) -> bool:
-        """Whether the reader now applies the condition; False hands it back to Spark."""
+        """Return whether the reader now applies the condition; False hands it back to Spark."""
         path: Sequence[str] = getattr(condition, "attribute", ())
         if len(path) != 1 or path[0] not in self._attributes:
             return False

@@ -64,7 +64,7 @@ class SparkInfo:
 
 
 def check_master(master: str) -> None:
-    """Whether a master can be spoken to at all, before a JVM is started for it.
+    """Return whether a master can be spoken to at all, before a JVM is started for it.
 
     Errors: ConfigError when it is no master URL; Unreachable when no standalone master answers.
     """

@@ -47,7 +47,7 @@ class ControlRecord:
     leader_id: str
     start_offset: int
     configuration: Configuration | None
-    """None in the record that opens a term."""
+    """New configuration; None in the record that opens a term."""
     addresses: Mapping[str, str]
 
 

@@ -85,7 +85,7 @@ class RaftReplicas:
     metadata_available: bool = True
 
     def slave_available(self, need_offset: int) -> bool:
-        """Always True: a majority may be away, but the put waits for it until its deadline."""
+        """Return True: a majority may be away, but the put waits for it until its deadline."""
         return True
 
 

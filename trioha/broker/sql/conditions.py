@@ -143,7 +143,7 @@ def equal(left: Typed, right: Typed) -> Predicate:
 
 
 def ordered(left: Typed, right: Typed, holds: Holds) -> Predicate:
-    """One of < <= > >=; null when either side is."""
+    """Return the predicate of < <= > or >=; it is null when either side is."""
     left_value, right_value = left.evaluate, right.evaluate
     compare = compare_by_type(left.type, right.type)
 

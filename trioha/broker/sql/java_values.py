@@ -15,7 +15,7 @@ LONG_MAX = (1 << 63) - 1
 _LONG_MIN = -1 - LONG_MAX
 LONG_DIGITS = 19
 _SHORT_DIGITS = 10
-"""Fewer digits are an Integer in any case."""
+"""Number of digits below which a number is an Integer in any case."""
 
 _JAVA_INTEGER = re.compile(r"[+-]?\d+")
 _JAVA_DOUBLE = re.compile(

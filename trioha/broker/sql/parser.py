@@ -68,7 +68,7 @@ class SqlFilter:
     """A compiled expression."""
 
     evaluate: Predicate
-    """True, False or None (null). Errors: SqlEvaluationError."""
+    """Returns True, False or None (null). Errors: SqlEvaluationError."""
     operations: int
     """Largest count of steps of an evaluation."""
     names: tuple[str, ...] = ()
@@ -308,7 +308,7 @@ class _Parser:
         return self._made(negated(self._condition(operand)), [operand])
 
     def _signed(self, operand: _Operand) -> _Operand:
-        """Only numbers have a negative; of anything else it is null."""
+        """Return the negative of a number; of any other operand, null."""
         shown = f"-{operand.shown:.32}"
         value = operand.value
         if operand.type in _NUMBERS:

@@ -28,7 +28,8 @@ _SAFE: Final = 8
 
 @attrs.frozen
 class TimerPlace:
-    """Done are all entries before `begin`, and those before `end` whose key is below `next_key`."""
+    """Progress of the delivery: all entries before `begin` are done, and those before `end` whose
+    key is below `next_key`."""
 
     begin: int = 0
     next_key: int = 0

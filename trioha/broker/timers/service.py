@@ -192,7 +192,7 @@ class Timers:
     # On time.
 
     def next_deadline(self, wall_ms: int) -> int | None:
-        """When `run_due` has something to do, on the wall clock, possibly past; or None."""
+        """Return the wall time at which `run_due` has something to do, possibly past; or None."""
         if not self._active or self._pipeline.role is BrokerRole.SLAVE:
             return None
         found = [

@@ -1,4 +1,4 @@
-"""Which pending timer messages are next, in bounded memory: the core.
+"""The pending timer messages that are next, in bounded memory: the core.
 
 Theory of operation. The queue of timer messages is the index: each entry carries the time at which
 its message is due. A *key* is that time and the entry's offset in the queue, as one number; keys
@@ -134,7 +134,7 @@ class TimerWindow:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self.limit: int | None = None
-        """Every pending key up to it is here; None: every pending key."""
+        """Every pending key up to the limit is in the heap; None: every pending key is."""
         self._heap: list[int] = []
         self._count_max = 2 * capacity
         self._popped_max = -1
@@ -155,7 +155,7 @@ class TimerWindow:
 
     @property
     def needs_refill(self) -> bool:
-        """There are keys behind the limit, and soon none before it."""
+        """Keys are pending behind the limit, and soon none before it."""
         return self.limit is not None and len(self._heap) <= self.capacity // 4
 
     def add(self, key: int) -> None:

@@ -80,7 +80,7 @@ class TransactionChecks:
         self._from_ms = None
 
     def next_deadline(self, wall_ms: int) -> int | None:
-        """When `run_due` has something to do, on the wall clock, possibly past; or None."""
+        """Return the wall time at which `run_due` has something to do, possibly past; or None."""
         if self._pipeline.role is BrokerRole.SLAVE:
             return None
         if self._from_ms is None:

@@ -56,7 +56,7 @@ class SlaveStatistics:
     master: str
     state: str
     last_read_age_s: float | None
-    """None until the first read."""
+    """Seconds since the last read; None until the first one."""
     gap_bytes: int | None
     """Bytes that the newest frame announced and this node lacks; None without a master."""
     reconnects: int
@@ -216,7 +216,7 @@ class HaClient:
                 await self._again.wait()
 
     async def _attempt(self, address: str) -> bool:
-        """One handshake and one link; True if trying again soon would be no use."""
+        """Make one handshake and one link; return True if trying again soon would be no use."""
         term: Term | None = None
         if self._handshake is not None:
             try:

@@ -69,7 +69,7 @@ class HaClientLink:
         config, store = context.config, context.store
         self.peer = transport.peer
         self.reason = ""
-        """Why the link ended; "" while it lives, and when this node itself ends it."""
+        """Reason why the link ended; "" while it lives, and when this node itself ends it."""
         self.refused = False
         """The logs differ, a proof is missing, or the master hung up before it accepted us."""
         self.store_failed = False

@@ -49,7 +49,7 @@ class ShippedLog(Protocol):
 
 
 class _Metadata(NamedTuple):
-    """One piece that waits for the log before it."""
+    """One piece of metadata that waits for the log before it."""
 
     log_end: int
     position: int
@@ -67,7 +67,7 @@ class LinkOwner:
     on_report: Callable[[HaMasterLink, bool, int], None]
     """Called synchronously after the reports of one read: link, is it the first report, time."""
     metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None
-    """All metadata so far in one frame: its position and its bytes."""
+    """Returns all metadata so far in one frame: its position and its bytes."""
 
 
 class HaMasterLink:
@@ -83,7 +83,7 @@ class HaMasterLink:
         self.peer = transport.peer
         self.replica = replica
         self.reason = ""
-        """Why the link ended; "" while it lives, and when this node itself ends it."""
+        """Reason why the link ended; "" while it lives, and when this node itself ends it."""
         self.refused = False
         """The slave broke the protocol, or cannot be served."""
         self._owner = owner

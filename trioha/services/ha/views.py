@@ -60,7 +60,7 @@ class ReaderControl(Protocol):
 
 
 class ToldNode(SetNode, Protocol):
-    """For the status and /metrics."""
+    """A node of a set, as its status and /metrics show it."""
 
     failover: FailoverProcessor
     audit: AuditTrail

@@ -39,7 +39,7 @@ def _is_only(group: BaseExceptionGroup, raised: BaseException) -> bool:
 
 
 def _same(found: BaseException, raised: BaseException) -> bool:
-    """Whether `found` is `raised`; a group comes out of a nursery as another object."""
+    """Return whether `found` is `raised`; a group comes out of a nursery as another object."""
     if isinstance(found, BaseExceptionGroup) and isinstance(raised, BaseExceptionGroup):
         return len(found.exceptions) == len(raised.exceptions) and all(
             map(_same, found.exceptions, raised.exceptions)

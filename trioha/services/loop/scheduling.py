@@ -24,7 +24,7 @@ LIMIT_MS = 50
 """Delay within one second that is told: a third of a Raft heartbeat."""
 LOOK_S = 1.0
 TELL_MS = 10_000
-"""At most one event in this time, however busy the machine is."""
+"""Least time between two events, however busy the machine is."""
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
 _STAT = Path("/proc/stat")
 _STEAL = 8
@@ -36,11 +36,11 @@ class ProcessorTimes:
     """Counters in milliseconds that only grow."""
 
     ran_ms: int = 0
-    """This thread ran."""
+    """Time for which this thread ran."""
     waited_ms: int = 0
-    """This thread was ready, and another ran."""
+    """Time for which this thread was ready, and another ran."""
     stolen_ms: int = 0
-    """A hypervisor ran something else, on all processors together."""
+    """Time for which a hypervisor ran something else, on all processors together."""
 
 
 def read_processor_times() -> ProcessorTimes:

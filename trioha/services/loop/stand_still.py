@@ -16,7 +16,7 @@ from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import is_simulated
 
 LIMIT_MS = 2_000
-"""Less than an operator's command needs to find a master silent and to promote another node."""
+"""Less time than a command needs to find a master silent and to promote another node."""
 TICK_S = 0.5
 
 

@@ -29,11 +29,11 @@ from trioha.wire.remoting_command import Buffer
 from trioha.wire.tls_errors import SPEAKS_NO_TLS, TLS_HANDSHAKE
 
 HANDSHAKE_S = 10.0
-"""From the first byte of a handshake to its end; an honest peer needs two round trips."""
+"""Limit on the time of a whole handshake; an honest peer needs two round trips."""
 PLAIN_AFTER_S = 0.5
 """A slave without TLS expects the master's challenge within a second."""
 PIECE_BYTES_MAX = 262_144
-"""Encrypted, and given to the kernel, at a time: 0.1 ms of work."""
+"""Bytes that are encrypted and given to the kernel at a time: 0.1 ms of work."""
 
 TLS_READ_BYTES_MAX = 131_072
 """Longer reads cost the reader twice the CPU for a byte (measured): they leave the cache."""
@@ -48,12 +48,12 @@ class TlsTransport:
     """A connection over TLS. Implements `trioha.services.loop.transport.Transport`."""
 
     def __init__(self, inner: Transport, session: TlsSession | None = None) -> None:
-        """Without a `session` bytes pass as they are. With one, `handshake` comes first."""
+        """Without a `session`, bytes pass as they are. With one, `handshake` comes first."""
         self.peer = inner.peer
         self._inner = inner
         self._session = session
         self._ciphertext: list[Buffer] = []
-        """Encrypted; the kernel has not taken it."""
+        """Encrypted bytes that the kernel has not taken."""
         self._sealed_bytes = 0
         """Bytes at the head of the next send that are in `_ciphertext` already."""
         self._sending = False

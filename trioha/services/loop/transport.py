@@ -35,7 +35,7 @@ _SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 _STAMP = struct.Struct("qq")
 _STAMP_SPACE = socket.CMSG_SPACE(_STAMP.size)
 _STAMP_STEP_S = 0.02
-"""To ask for the stamp costs a read 1.6 us."""
+"""Least time between reads that ask for the stamp, which costs a read 1.6 us."""
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -52,7 +52,7 @@ class Transport(Protocol):
         """
 
     async def receive_some(self) -> bytes:
-        """At least one byte, or b"" when the peer has finished.
+        """Return at least one byte, or b"" when the peer has finished.
 
         Errors: trio.BrokenResourceError, trio.ClosedResourceError.
         """

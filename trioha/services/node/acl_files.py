@@ -61,7 +61,7 @@ class _Read(Generic[F]):
     """Time of change in ns, size in bytes and inode: another stamp, another text."""
     text: str
     file: F | None
-    """Its accounts; those of its last good text if the file is broken now."""
+    """Accounts of the text; those of its last good text if the file is broken now."""
 
 
 @attrs.frozen

@@ -435,6 +435,6 @@ class BrokerNode:
 
 
 def _links_are_proven(config: BrokerConfig) -> bool:
-    """Whether a stranger gets no log of this broker, and so no accounts either."""
+    """Return whether a stranger gets no log of this broker, and so no accounts either."""
     keyring = raft_keyring if config.enable_d_leger_commit_log else ha_keyring
     return bool(keyring(config))

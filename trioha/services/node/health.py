@@ -19,6 +19,6 @@ def broker_checks(node: CheckedBroker) -> Iterator[Check]:
 
 
 def writable_check(store: FileMessageStore) -> Check:
-    """Whether a master's or leader's store takes writes."""
+    """Check whether a master's or leader's store takes writes."""
     writable = store.statistics().writable
     return "writable", "" if writable else "the store refuses writes; see the journal"

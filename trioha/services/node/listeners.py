@@ -39,11 +39,11 @@ class BrokerListeners:
     remoting: Listener
     vip: Listener | None
     ha: Listener | None
-    """None for a member of a DLEDGER group: it has no slaves."""
+    """Port of slaves; None for a member of a DLEDGER group, which has none."""
     admin: Listener | None
     addresses: BrokerAddresses
     tls: NodeTls | None = None
-    """Looks after the certificates of these ports."""
+    """Certificates of these ports."""
 
 
 @contextmanager

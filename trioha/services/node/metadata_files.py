@@ -33,13 +33,13 @@ from trioha.wire.timers import TimerCheckpoint
 
 WAL_NAME = "metadata.wal"
 CHECKPOINT_NAME = "timercheck"
-"""Written at a clean stop, for RocketMQ 5 and read after one of its own."""
+"""File written at a clean stop for RocketMQ 5, and read after a clean stop of RocketMQ 5."""
 _CHECKPOINT_BYTES = 4096
 _SOON_S = 0.2  # topics and groups: changes that come together are written together
 
 
 class MetadataFiles:
-    """One broker's ``config/``."""
+    """Files of one broker's ``config/``."""
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ class BrokerIdentity:
     """Epoch of a master's claim; 0 for a broker without epochs."""
     epoch_nonce: str = ""
     in_doubt: bool = False
-    """True for a master that came back and does not know whether its epoch is the newest."""
+    """This master came back and does not know whether its epoch is the newest."""
 
     @classmethod
     def of(cls, config: BrokerConfig, mastership: Mastership | None = None) -> BrokerIdentity:

@@ -109,10 +109,10 @@ class Replication(Protocol):
     # Status, health and metrics.
 
     def status(self, instant: Instant) -> dict[str, object]:
-        """This kind's part of the node's status: plain values."""
+        """Return this kind's part of the node's status, in plain values."""
 
     def checks(self) -> Iterator[Check]:
-        """This kind's lines of /readyz."""
+        """Yield this kind's lines of /readyz."""
 
     def families(self, families: Families) -> Iterator[Metric]:
-        """This kind's part of /metrics."""
+        """Yield this kind's part of /metrics."""

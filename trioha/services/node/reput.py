@@ -22,7 +22,7 @@ _DISK_FULL_PAUSE_S = 5.0
 
 
 class Reput:
-    """One task per node."""
+    """The task that dispatches records of the log; one per node."""
 
     def __init__(
         self,

@@ -58,9 +58,9 @@ _WAITING_BYTES_MAX = 64 << 20
 _CALL_MS = 10_000
 PATIENCE_S = _CALL_MS / 1000
 LEAVE_S = 3.0
-"""A stock producer has given its request up after three seconds."""
+"""Time after which a stock producer has given its request up."""
 ANSWER_S = 10.0
-"""Longer than the other node parks a request and waits for other nodes together."""
+"""Limit on an answer: longer than the other node parks a request and waits for other nodes."""
 
 _TOLD_BACK = (
     RequestCode.CHECK_TRANSACTION_STATE,

@@ -20,7 +20,7 @@ from trioha.wire.keyring import Keyring
 
 
 class CheckedBroker(Protocol):
-    """For /readyz."""
+    """A broker, as /readyz sees it."""
 
     stopping: bool
     registration: NamesrvRegistration
@@ -45,7 +45,7 @@ class ServedBroker(Protocol):
 
 
 class ToldBroker(ServedBroker, Protocol):
-    """For TRIOHA_NODE_STATUS."""
+    """A broker, as TRIOHA_NODE_STATUS shows it."""
 
     keyring: Keyring
     addresses: BrokerAddresses
@@ -58,7 +58,7 @@ class ToldBroker(ServedBroker, Protocol):
 
 
 class MeasuredBroker(ServedBroker, Protocol):
-    """For /metrics."""
+    """A broker, as /metrics shows it."""
 
     keyring: Keyring
     clock: Clock

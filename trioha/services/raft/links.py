@@ -44,7 +44,7 @@ PAUSE_MIN_S, PAUSE_MAX_S = 0.02, 0.2
 REFUSED_PAUSE_MAX_S = 2.0
 WRITE_S = 0.5
 OUTBOX_BYTES_MAX = 16 << 20
-"""Two windows (`RaftSettings.inflight_bytes_max`): one lost and one sent again."""
+"""Room for two windows (`RaftSettings.inflight_bytes_max`): one lost and one sent again."""
 
 
 class PeerLink:

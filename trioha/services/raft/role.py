@@ -55,7 +55,7 @@ class GroupRole:
         self._copying_until_ms: int | None = None
         self._paused = False
         self._was_leader = False
-        """It stepped down, and the new leader does not know its clients yet."""
+        """This member stepped down, and the new leader does not know its clients yet."""
         self._elected = Signal()
         self._moved = trio.Event()
         """Set after each pass: the waits before the shutdown look again."""

@@ -22,7 +22,7 @@ from trioha.store.message_store import FileMessageStore
 
 
 class ToldMember(Protocol):
-    """For the member's status."""
+    """A member, as its status shows it."""
 
     setup: MemberSetup
     member_id: str

@@ -389,7 +389,7 @@ class RemotingLink:
         self._count_unfinished()
 
     async def _wait_drained(self) -> None:
-        """Read on only when the peer has read.
+        """Wait until the peer has read, before we read on.
 
         What the peer sends meanwhile waits in the kernel, so half a frame is no fault of the peer:
         only the write task's patience counts.

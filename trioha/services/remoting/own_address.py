@@ -1,4 +1,4 @@
-"""Which address a node tells others when none is configured (RemotingUtil.getLocalAddress)."""
+"""The address that a node tells others if none is set (RemotingUtil.getLocalAddress)."""
 
 from __future__ import annotations
 

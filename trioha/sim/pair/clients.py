@@ -32,7 +32,7 @@ class Sender:
 
     @property
     def is_served(self) -> bool:
-        """It received SEND_OK within the last `SERVED_MS`."""
+        """The producer received SEND_OK within the last `SERVED_MS`."""
         return self._world.scheduler.now_ms - self._ok_ms < SERVED_MS
 
     def start(self) -> None:

@@ -44,7 +44,7 @@ class Machine:
     log: RecordLog
     node: SimNode | None = None
     boot: int = 1
-    """Counts how often it was switched on."""
+    """Count of the times that the machine was switched on."""
     lost_end: int = 0
     """Largest end of the log at a loss of power, lost bytes included; 0 without one."""
 
@@ -55,9 +55,9 @@ class Machine:
 
     @property
     def lacks_lost_tail(self) -> bool:
-        """It has lost bytes with its power, and not copied as many since.
+        """The machine has lost bytes with its power, and not copied as many since.
 
-        Nobody knows of the acknowledgements that went with them, if the master is gone, too.
+        No node knows of the acknowledgements that went with them, if the master is gone, too.
         """
         return self.log.max_phy_offset < self.lost_end
 

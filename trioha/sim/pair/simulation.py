@@ -13,7 +13,7 @@ from trioha.sim.pair.operators import ByTheBook, Operator, Rescuer
 from trioha.sim.pair.world import World
 
 GENERATOR = 3
-"""Counts up whenever a seed comes to mean another history."""
+"""Number that is raised whenever a seed comes to mean another history."""
 QUIET_MS = 1500
 HOSTILE_MS = 9000
 HEALING_MS = 4000

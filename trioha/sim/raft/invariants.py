@@ -40,7 +40,7 @@ class Watched(Protocol):
 
     @property
     def begun(self) -> bool:
-        """It runs and has a node; a member that has just been started has none yet."""
+        """The member runs and has a node; one that has just been started has none yet."""
 
     def now_ms(self) -> int: ...
 
@@ -121,7 +121,7 @@ class Invariants:
         self._commits.pop(member_id, None)
 
     def forgot(self, member_id: str) -> None:
-        """Its disk is gone: terms begin anew for it. Its votes still count: it must not vote."""
+        """Note a lost disk: terms begin anew. The member's votes still count: it must not vote."""
         self._saved_terms.pop(member_id, None)
         self._all_disks_whole = False
 

@@ -79,7 +79,7 @@ class SimMember:
         self.disk = RaftDisk(initial_configuration)
         self.is_up = False
         self.is_retired = False
-        """Never to be started again."""
+        """The member is never started again."""
         self.pending_reads: dict[int, int] = {}
         """token: what was acknowledged when it was asked for"""
         self._settings = settings
@@ -119,7 +119,7 @@ class SimMember:
         return self.is_up and self.node.state.role is Role.LEADER
 
     def now_ms(self) -> int:
-        """This machine's clock."""
+        """Return the time of this machine's clock."""
         return int(self._scheduler.now_ms * self._clock_rate) + self._clock_ahead_ms
 
     def start(self) -> None:

@@ -138,6 +138,14 @@ MUTATIONS = (
     ),
     # ha
     Mutation(
+        "anothers-term-of-the-same-nonce-is-ours",
+        "trioha/ha/mastership.py",
+        "            and newest.home_id == self.home_id\n",
+        "",
+        ("tests/ha/test_mastership.py",),
+        "a forged ticket makes two nodes masters of one term, and ends one that follows",
+    ),
+    Mutation(
         "waiter-needs-one-byte-more",
         "trioha/ha/group_commit.py",
         "while waiting and waiting[0][0] <= offset:",

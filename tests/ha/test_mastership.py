@@ -266,6 +266,18 @@ def test_only_its_own_terms_count_as_begun_by_a_node() -> None:
     assert not slave.it.has_begun(master.it.nonce)
 
 
+def test_a_term_that_another_node_began_under_the_same_nonce_is_not_its_own() -> None:
+    """Whoever forges an operator's ticket may give it to two nodes."""
+    node, other = Node(), Node(1, master=False)
+    promoted(node, 2)
+    other.it.adopt(node.it.history)
+    other.it.begin_term(3, 100, nonce=nonce(2), sync=True, wall_ms=2000)
+    node.it.adopt(other.it.history)
+    assert not node.it.is_own
+    node.start(master=True, log_end=100)
+    assert stands(node) == (SLAVE, False, False)
+
+
 def test_what_an_operator_found_adds_members_and_changes_none() -> None:
     node = Node()
     node.it.meet_members({1: "b:1"})

@@ -57,6 +57,15 @@ def test_a_deposed_master_shows_no_more_until_it_has_adopted_another_history() -
     assert limit.offset(0) is None
 
 
+def test_a_node_that_follows_a_term_of_its_own_nonce_shows_everything() -> None:
+    """The forged ticket of two promotions: round 3372 of hostile frames."""
+    mastership, successor = master(), Mastership(1, lambda data: None)
+    successor.adopt(mastership.history)
+    successor.begin_term(2, 100, nonce=mastership.nonce, sync=True, wall_ms=0)
+    mastership.adopt(successor.history)
+    assert ReadersLimit(mastership).offset(0) is None
+
+
 def test_what_a_node_wrote_alone_before_its_newest_term_stays_hidden() -> None:
     mastership = master()
     mastership.begin_term(2, 500, nonce=b"2" * 8, sync=True, wall_ms=0)

@@ -169,9 +169,17 @@ class Mastership:
 
     @property
     def is_own(self) -> bool:
-        """Did this node begin the newest term it has a record of?"""
+        """Did this node begin the newest term it has a record of?
+
+        The nonce alone does not tell. It may be a ticket's, and whoever forges tickets can promote
+        two nodes with one: each would take the other's term for its own.
+        """
         newest = self.newest
-        return newest is not None and newest.nonce == self._kept.own_nonce
+        return (
+            newest is not None
+            and newest.nonce == self._kept.own_nonce
+            and newest.home_id == self.home_id
+        )
 
     @property
     def members(self) -> Mapping[int, str]:

@@ -58,7 +58,7 @@ def test_a_deposed_master_shows_no_more_until_it_has_adopted_another_history() -
 
 
 def test_a_node_that_follows_a_term_of_its_own_nonce_shows_everything() -> None:
-    """The forged ticket of two promotions: round 3372 of hostile frames."""
+    """A forged ticket promoted both."""
     mastership, successor = master(), Mastership(1, lambda data: None)
     successor.adopt(mastership.history)
     successor.begin_term(2, 100, nonce=mastership.nonce, sync=True, wall_ms=0)

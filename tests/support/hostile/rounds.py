@@ -22,8 +22,9 @@ def run_rounds(
 ) -> list[T]:
     """Give each round a new folder and its number, and return what they found.
 
-    `tests`: what selects the test (`pytest -k`), for whoever runs a round again. All randomness is
-    drawn from the number. Errors: AssertionError if this process grows by 64 MiB in a round.
+    `tests` selects the test (`pytest -k`) in the command that runs a round again. All randomness,
+    the delays of packets too, is drawn from the number. Errors: AssertionError if this process
+    grows by 64 MiB in a round.
     """
     found = []
     for number in rounds:

@@ -33,6 +33,7 @@ from trioha.security.signature import Credentials
 from trioha.services.ha.client import SlaveState
 from trioha.services.ha.replication import SetReplication
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import is_simulated, random_source
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.remoting.client import open_remoting_client
 from trioha.store.inspect import diff_logs, iter_records
@@ -168,6 +169,11 @@ class VirtualBroker(MemoryBroker):
             return await client.request(request)
 
 
+def _network_seed() -> int:
+    """Return the seed of packets' delays: of the round, if this Trio run is one of a campaign."""
+    return random_source().getrandbits(64) if is_simulated() else drawn_seed("virtual set")
+
+
 @attrs.define(eq=False)
 class VirtualSet:
     """The machines of one set, its name server, and the network between them and their clients."""
@@ -178,7 +184,7 @@ class VirtualSet:
     credentials: Credentials | None = None
     """The account of all clients."""
     clock: Clock = attrs.Factory(Clock.virtual)
-    network: MemoryNetwork = attrs.Factory(lambda: MemoryNetwork(Random(drawn_seed("virtual set"))))
+    network: MemoryNetwork = attrs.Factory(lambda: MemoryNetwork(Random(_network_seed())))
     brokers: list[VirtualBroker] = attrs.Factory(list)
     acknowledged: list[Acknowledged] = attrs.Factory(list)
     world: MemoryWorld = attrs.field(init=False)

@@ -325,6 +325,14 @@ MUTATIONS = (
     ),
     # dledger
     Mutation(
+        "members-by-the-leaders-word-alone",
+        "trioha/broker/raft/foreign_bytes.py",
+        "            if found != configurations:\n",
+        "            if False:\n",
+        ("tests/broker/raft/test_foreign_bytes.py",),
+        "a follower that was told of other members does not stand, or counts votes of nobody",
+    ),
+    Mutation(
         "one-word-empties-a-log",
         "trioha/dledger/entry_handler.py",
         "        if begin > state.leader_committed_offset:\n",

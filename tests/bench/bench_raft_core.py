@@ -16,7 +16,7 @@ from random import Random
 
 from trioha.compiled import this_build
 from trioha.dledger.member_state import Recovered
-from trioha.dledger.membership import Configuration, ConfigurationTable
+from trioha.dledger.membership import Configuration, ConfigurationRows, ConfigurationTable
 from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.messages import RaftMessage
 from trioha.dledger.node import RaftNode
@@ -40,7 +40,9 @@ class Log:
     def is_boundary(self, phy_offset: int) -> bool:
         return True
 
-    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
+    def objection_to(
+        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
+    ) -> str:
         return ""
 
     def objection_to_begin(self, phy_offset: int) -> str:

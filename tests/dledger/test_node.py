@@ -8,7 +8,12 @@ import pytest
 
 from trioha.dledger import messages as say
 from trioha.dledger.member_state import Recovered
-from trioha.dledger.membership import ChangeKind, Configuration, ConfigurationTable
+from trioha.dledger.membership import (
+    ChangeKind,
+    Configuration,
+    ConfigurationRows,
+    ConfigurationTable,
+)
 from trioha.dledger.node import RaftNode
 from trioha.dledger.ready import HardState, Ready, Role
 from trioha.dledger.settings import RaftSettings
@@ -29,7 +34,9 @@ class _Log:
     def is_boundary(self, phy_offset: int) -> bool:
         return True
 
-    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
+    def objection_to(
+        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
+    ) -> str:
         return ""
 
     def objection_to_begin(self, phy_offset: int) -> str:

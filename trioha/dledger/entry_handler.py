@@ -127,13 +127,13 @@ class EntryHandler:
             self._answer(append, PushType.APPEND, PushStatus.INCONSISTENT_STATE)
             return
         if known < end:
-            body = append.body[known - start :]
-            if objection := self._ledger.objection_to(known, append.entry_term, body):
+            body, term = append.body[known - start :], append.entry_term
+            configurations = tuple(row for row in append.configurations if row[0] > known)
+            if objection := self._ledger.objection_to(known, term, body, configurations):
                 raise RemoteProtocolError(f"{append.source} sent bytes of no log: {objection}")
-            state.append(known, append.entry_term, body)
-            for row in append.configurations:
-                if row[0] > known:
-                    state.configurations = state.configurations.add(*row)
+            state.append(known, term, body)
+            for row in configurations:
+                state.configurations = state.configurations.add(*row)
         self._matched(end)
         state.commit(min(append.committed_offset, state.matched_offset))
         if append.body and state.held_offset >= end:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from trioha.dledger.membership import ConfigurationRows
 from trioha.wire.remoting_command import Buffer
 
 
@@ -16,8 +17,14 @@ class Ledger(Protocol):
     def is_boundary(self, phy_offset: int) -> bool:
         """Return whether a record begins at this offset of the log, or the log ends there."""
 
-    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
-        """Return why the log cannot take a leader's bytes of `term` at its end; "" if it can."""
+    def objection_to(
+        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
+    ) -> str:
+        """Return why the log cannot take a leader's bytes of `term` at its end; "" if it can.
+
+        `configurations`: those that the leader says the bytes set. After a restart the member
+        knows what the bytes say, so both have to be the same.
+        """
 
     def objection_to_begin(self, phy_offset: int) -> str:
         """Return why an empty log cannot begin at this offset; "" if it can."""

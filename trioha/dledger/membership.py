@@ -94,11 +94,15 @@ class Configuration:
         return Configuration(tuple(sorted(voters)), tuple(sorted(learners)))
 
 
+ConfigurationRows = tuple[tuple[int, Configuration], ...]
+"""Configurations, each with the end of its control record, where it begins to count."""
+
+
 @attrs.frozen
 class ConfigurationTable:
     """The configurations of one log: (end of their record, configuration), oldest first."""
 
-    rows: tuple[tuple[int, Configuration], ...]
+    rows: ConfigurationRows
     """Never empty; the first is the group's first, or the one that counts at the log's begin."""
 
     @property
@@ -116,7 +120,7 @@ class ConfigurationTable:
             (row[1] for row in reversed(self.rows) if row[0] <= end_offset), self.rows[0][1]
         )
 
-    def within(self, phy_offset: int, end_offset: int) -> tuple[tuple[int, Configuration], ...]:
+    def within(self, phy_offset: int, end_offset: int) -> ConfigurationRows:
         """Return the rows whose records end in this range of the log."""
         if self.rows[-1][0] <= phy_offset:
             return ()

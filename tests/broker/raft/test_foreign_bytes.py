@@ -12,9 +12,11 @@ from support.stores.small import dispatch_all
 
 from trioha.broker.metadata_ops import GroupGone, encode_ops
 from trioha.broker.raft import foreign_bytes
+from trioha.broker.raft.controls import control_message
 from trioha.broker.raft.log import RaftLog
 from trioha.broker.raft.records import CHANGES, messages_of
-from trioha.dledger.ready import LogTruncate, LogWrite
+from trioha.dledger.membership import Configuration
+from trioha.dledger.ready import Control, LogTruncate, LogWrite
 from trioha.wire.bodies import DataVersion
 
 SOUND = encode_ops([GroupGone("g", DataVersion(1, 1))])
@@ -47,7 +49,7 @@ def parts(body: bytes, phy_offset: int, count: int = 3, queue_id: int = 0) -> li
 def append(log: RaftLog, record: bytes) -> str:
     """Append what the log does not object to; return the objection."""
     end = log.end_offset
-    if objection := log.objection_to(end, TERM, record):
+    if objection := log.objection_to(end, TERM, record, ()):
         return objection
     log.write(LogWrite(end, TERM, record))
     log.store.flush()
@@ -115,3 +117,30 @@ def test_a_body_without_an_end_is_refused_at_its_limit(
 def test_tables_are_in_one_queue_only(log: RaftLog) -> None:
     (record,) = parts(SOUND, 0, count=1, queue_id=1)
     assert "queue 1" in append(log, record)
+
+
+MEMBERS = Configuration.of("n0", "n1", "n2", "n3")
+
+
+def control(log: RaftLog, configuration: Configuration | None, start_offset: int) -> bytes:
+    """A control record of the leader at the log's end."""
+    segment_bytes = log.store.config.segment_bytes
+    message = control_message(
+        Control(TERM, "n1", configuration), start_offset, segment_bytes, {}, 1000
+    )
+    return encode_record(message, 0, log.end_offset, 1000)
+
+
+def test_the_members_that_a_leader_tells_are_those_that_its_bytes_set(log: RaftLog) -> None:
+    """Or the member would not know whether it votes: round 765 of hostile leaders."""
+    opening = control(log, None, 0)
+    assert append(log, opening) == ""
+    record = control(log, MEMBERS, log.end_offset)
+    at, end = log.end_offset, log.end_offset + len(record)
+    others = Configuration.of("n9")
+    for told in ((), ((end, others),), ((end - 1, MEMBERS),), ((end, MEMBERS), (end, others))):
+        objection = log.objection_to(at, TERM, record, told)
+        assert f"which set voters n0,n1,n2,n3 from {end} on" in objection
+    assert log.objection_to(at, TERM, record, ((end, MEMBERS),)) == ""
+    (plain,) = parts(SOUND, at, count=1)
+    assert "which set no members" in log.objection_to(at, TERM, plain, ((end, MEMBERS),))

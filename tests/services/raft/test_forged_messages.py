@@ -147,6 +147,11 @@ FORGED: dict[str, Callable[[Target], say.RaftMessage]] = {
     "no voters": lambda it: append(
         it, record(it.end), configurations=((it.end + 10, Configuration(())),)
     ),
+    "members that its bytes do not set": lambda it: append(
+        it,
+        record(it.end),
+        configurations=((it.end + len(record(it.end)), Configuration.of("n9")),),
+    ),
     "voters of nowhere": lambda it: append(it, b"", configurations=((it.end + 10, VOTERS),)),
     "a cut within a record": lambda it: say.Truncate(
         *(*it.head, 1, it.end - 7, it.term, it.term + 1)

@@ -15,7 +15,7 @@ from typing import Any, cast
 import attrs
 import trio
 
-from trioha.dledger.membership import Configuration, ConfigurationTable
+from trioha.dledger.membership import Configuration, ConfigurationRows, ConfigurationTable
 from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.messages import RaftMessage, VoteRequest, VoteResponse
 from trioha.dledger.node import RaftNode
@@ -83,8 +83,10 @@ class FakeRaftLog:
     def is_boundary(self, phy_offset: int) -> bool:
         return self._disk.is_boundary(phy_offset)
 
-    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
-        return self._disk.objection_to(phy_offset, term, body)
+    def objection_to(
+        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
+    ) -> str:
+        return self._disk.objection_to(phy_offset, term, body, configurations)
 
     def objection_to_begin(self, phy_offset: int) -> str:
         return self._disk.objection_to_begin(phy_offset)

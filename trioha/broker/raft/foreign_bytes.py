@@ -3,7 +3,8 @@
 Theory of operation. A follower's log is its leader's, byte by byte, and a follower that cannot read
 its own log ends: it would be damaged. So it first looks whether the bytes are whole records that
 belong where they go (`trioha.store.record_sizes`), and whether it could read the records that the
-group itself writes, its control records and its tables. A body of tables may come in several parts,
+group itself writes, its control records and its tables. The configurations that the leader tells
+with the bytes have to be those of the control records. A body of tables may come in several parts,
 in several messages: it is looked at with its last part, before that part is appended. After a start
 or a cut the parts that the log holds already are read once more.
 
@@ -18,6 +19,7 @@ from trioha.broker.metadata_ops import decode_ops
 from trioha.broker.raft.controls import QUEUE_ID as CONTROLS_QUEUE_ID
 from trioha.broker.raft.controls import parse_control
 from trioha.broker.raft.records import BODY_BYTES_MAX, QUEUE_ID, Assembly, read_part
+from trioha.dledger.membership import Configuration, ConfigurationRows
 from trioha.errors import CommitLogCorrupted, RemoteProtocolError
 from trioha.store.record_sizes import misplaced_record
 from trioha.wire.names import METADATA_TOPIC, RAFT_TOPIC
@@ -43,25 +45,43 @@ class ForeignBytes:
         """Note that the log was cut, emptied, or written by this member itself."""
         self._assembly = None
 
-    def objection_to(self, body: Buffer, phy_offset: int, term: int, term_start: int) -> str:
+    def objection_to(
+        self,
+        body: Buffer,
+        phy_offset: int,
+        term: int,
+        term_start: int,
+        configurations: ConfigurationRows,
+    ) -> str:
         """Return why `body`, of `term`, cannot stand at `phy_offset` of a log; "" if it can. HOT.
 
         Bytes without an objection count as appended. `term_start`: where the term begins in the
-        log, these bytes included.
+        log, these bytes included. `configurations`: those that the leader says these bytes set.
         """
         data, segment_bytes = bytes(body), self._segment_bytes
         objection = misplaced_record(data, phy_offset, segment_bytes - phy_offset % segment_bytes)
-        if objection or _OWN not in data:
+        if objection or (_OWN not in data and not configurations):
             return objection
         try:
-            self._check_own(data, phy_offset, term, term_start)
+            found = self._check_own(data, phy_offset, term, term_start)
+            if found != configurations:
+                raise RecordError(
+                    f"it tells {_words(configurations)} with the bytes from {phy_offset} on, which "
+                    f"set {_words(found)}"
+                )
         except (RemoteProtocolError, CommitLogCorrupted) as error:
             self._assembly = None  # it may hold parts that are not appended
             return str(error)
         return ""
 
-    def _check_own(self, data: bytes, phy_offset: int, term: int, term_start: int) -> None:
-        """Check the group's own records. Errors: RemoteProtocolError, CommitLogCorrupted."""
+    def _check_own(
+        self, data: bytes, phy_offset: int, term: int, term_start: int
+    ) -> ConfigurationRows:
+        """Check the group's own records; return the configurations that they set.
+
+        Errors: RemoteProtocolError, CommitLogCorrupted.
+        """
+        found: list[tuple[int, Configuration]] = []
         position = 0
         while position < len(data):
             size, magic = PRELUDE.unpack_from(data, position)
@@ -71,11 +91,16 @@ class ForeignBytes:
                 at = phy_offset + position
                 if fields.topic == RAFT_TOPIC:
                     _check_queue(fields.queue_id, CONTROLS_QUEUE_ID, at)
-                    _check_control(record, at, term, term_start, self._segment_bytes)
+                    configuration = _configuration_of(
+                        record, at, term, term_start, self._segment_bytes
+                    )
+                    if configuration is not None:
+                        found.append((at + size, configuration))
                 elif fields.topic == METADATA_TOPIC:
                     _check_queue(fields.queue_id, QUEUE_ID, at)
                     self._check_part(record, at)
             position += size
+        return tuple(found)
 
     def _check_part(self, record: bytes, at: int) -> None:
         kind, part, count, piece = read_part(record)
@@ -96,11 +121,18 @@ def _check_queue(queue_id: int, own: int, at: int) -> None:
         raise RecordError(f"the record at {at} is in queue {queue_id}, where the group has none")
 
 
-def _check_control(record: bytes, at: int, term: int, term_start: int, segment_bytes: int) -> None:
+def _words(configurations: ConfigurationRows) -> str:
+    return ", ".join(f"{one} from {at} on" for at, one in configurations) or "no members"
+
+
+def _configuration_of(
+    record: bytes, at: int, term: int, term_start: int, segment_bytes: int
+) -> Configuration | None:
+    """Check a control record and return the configuration that it sets; None if it sets none."""
     control = parse_control(record)
     if control is None or control.term < term:
         # A log that was a group's, then a master's, then a group's again has old ones.
-        return
+        return None
     if control.term > term:
         raise RecordError(f"the control record at {at} is of term {control.term}, not {term}")
     if control.segment_bytes != segment_bytes:
@@ -116,3 +148,4 @@ def _check_control(record: bytes, at: int, term: int, term_start: int, segment_b
         )
     if control.configuration is not None and not control.configuration.voters:
         raise RecordError(f"the control record at {at} names no voters")
+    return control.configuration

@@ -33,7 +33,7 @@ from trioha.broker.raft.controls import (
 from trioha.broker.raft.foreign_bytes import ForeignBytes
 from trioha.broker.raft.metadata_log import MetadataLog
 from trioha.broker.raft.records import Assembly
-from trioha.dledger.membership import Configuration, ConfigurationTable
+from trioha.dledger.membership import Configuration, ConfigurationRows, ConfigurationTable
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite
 from trioha.dledger.term_table import Row, TermTable
 from trioha.errors import (
@@ -135,11 +135,16 @@ class RaftLog:
         """Return whether a record begins at this offset of the log, or the log ends there."""
         return self.store.is_boundary(phy_offset)
 
-    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
-        """Return why the log cannot take a leader's bytes of `term` at its end; "" if it can."""
+    def objection_to(
+        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
+    ) -> str:
+        """Return why the log cannot take a leader's bytes of `term` at its end; "" if it can.
+
+        `configurations`: those that the leader says the bytes set.
+        """
         terms = self._terms
         start = terms.rows[-1][1] if term == terms.last_term else phy_offset
-        return self._foreign.objection_to(body, phy_offset, term, start)
+        return self._foreign.objection_to(body, phy_offset, term, start, configurations)
 
     def objection_to_begin(self, phy_offset: int) -> str:
         """Return why an empty log cannot begin at this offset; "" if it can."""

@@ -16,7 +16,7 @@ from random import Random
 from zlib import crc32
 
 from trioha.dledger.member_state import Recovered
-from trioha.dledger.membership import Configuration, ConfigurationTable
+from trioha.dledger.membership import Configuration, ConfigurationRows, ConfigurationTable
 from trioha.dledger.ready import Control, HardState, LogReset
 from trioha.dledger.term_table import Row, TermTable
 from trioha.wire.remoting_command import Buffer
@@ -85,15 +85,23 @@ class RaftDisk:
         is_end = index < len(self.ends) and self.ends[index] == phy_offset
         return phy_offset == self.begin_offset or is_end
 
-    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
+    def objection_to(
+        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
+    ) -> str:
         """`trioha.dledger.ledger.Ledger`."""
         data, position = bytes(body), 0
+        found = []
         while position + _HEADER.size <= len(data):
             size, kind, crc = _HEADER.unpack_from(data, position)
             payload = data[position + _HEADER.size : position + size]
             if kind not in (DATA, NOOP, CONFIGURATION) or crc != crc32(payload):
                 return f"no record begins at {phy_offset + position}"
             position += size
+            if kind == CONFIGURATION:
+                configuration = _configuration(data[position - size : position])
+                found.append((phy_offset + position, configuration))
+        if tuple(found) != configurations:
+            return f"the leader tells {configurations} with bytes that set {found}"
         return "" if position == len(data) else f"the record at {phy_offset + position} is cut off"
 
     def objection_to_begin(self, phy_offset: int) -> str:

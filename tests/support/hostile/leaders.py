@@ -112,6 +112,8 @@ class LeaderChanges(Changes):
             made = self._other_push(made, door)
         if not self.forges:
             made = self._without_false_commit(made)
+            if isinstance(made, say.VoteResponse) and made.granted and not made.is_pre:
+                return message  # votes that nobody gave make two leaders of one term
             if isinstance(made, say.Heartbeat):
                 self._told_commit = made.committed_offset
             if isinstance(made, say.Install) and made.begin_offset <= self._told_commit:

@@ -91,11 +91,11 @@ ROUNDS_OF_THREE = campaign(gate=24, release=300)
 """Switches in sets of three whose members are struck inside promotions."""
 HOSTILE_ROUNDS = campaign(gate=20, release=4000)
 """Rounds of 5,000 frames of hostile peers, at every port of whole nodes."""
-HOSTILE_MASTERS = campaign(gate=2, release=2000)
+HOSTILE_MASTERS = campaign(gate=4, release=2000)
 """Rounds of 120 changed frames that a slave hears of its master and its name server."""
-HOSTILE_LEADERS = campaign(gate=4, release=2000)
+HOSTILE_LEADERS = campaign(gate=12, release=2000)
 """Rounds of 40 changed frames that a follower hears of the other members of its Raft group."""
-HOSTILE_NAMESRVS = campaign(gate=2, release=2000)
+HOSTILE_NAMESRVS = campaign(gate=4, release=2000)
 """Rounds of 60 changed answers that a master and its slave hear of their name server."""
 HOSTILE_PARTS = sized(gate=1, release=min(20, HOSTILE_MASTERS, HOSTILE_LEADERS, HOSTILE_NAMESRVS))
 """Tests over which the rounds of hostile leaders, masters and name servers are spread."""

@@ -243,8 +243,8 @@ MUTANTS = (
     Mutant(
         "followers-ignore-configurations",
         "entry_handler",
-        "                if row[0] > known:",
-        "                if row[0] < 0:",
+        "            for row in configurations:\n",
+        "            for row in ():\n",
         "only the leader knows who votes",
         10,
     ),

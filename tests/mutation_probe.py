@@ -140,8 +140,8 @@ MUTATIONS = (
     Mutation(
         "anothers-term-of-the-same-nonce-is-ours",
         "trioha/ha/mastership.py",
-        "            and newest.home_id == self.home_id\n",
-        "",
+        '                own_nonce = b"" if newest.nonce == own_nonce else own_nonce\n',
+        "                pass\n",
         ("tests/ha/test_mastership.py",),
         "a forged ticket makes two nodes masters of one term, and ends one that follows",
     ),

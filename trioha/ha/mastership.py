@@ -169,17 +169,9 @@ class Mastership:
 
     @property
     def is_own(self) -> bool:
-        """Did this node begin the newest term it has a record of?
-
-        The nonce alone does not tell. It may be a ticket's, and whoever forges tickets can promote
-        two nodes with one: each would take the other's term for its own.
-        """
+        """Did this node begin the newest term it has a record of?"""
         newest = self.newest
-        return (
-            newest is not None
-            and newest.nonce == self._kept.own_nonce
-            and newest.home_id == self.home_id
-        )
+        return newest is not None and newest.nonce == self._kept.own_nonce
 
     @property
     def members(self) -> Mapping[int, str]:
@@ -324,8 +316,14 @@ class Mastership:
                 "or promised"
             )
         if history != self._kept.history or self._kept.fenced_by:
+            own_nonce = self._kept.own_nonce
+            if newest is not None and newest not in self._kept.history.records:
+                # Another node began it. It may have our nonce all the same: whoever forges an
+                # operator's ticket can promote two nodes with it. Then no term is ours any more.
+                own_nonce = b"" if newest.nonce == own_nonce else own_nonce
             self._keep(
                 history=history,
+                own_nonce=own_nonce,
                 known_epoch=history.epoch,
                 known_nonce=newest.nonce if newest is not None else b"",
                 promised_epoch=0,

@@ -258,13 +258,24 @@ def followers_disk_is_full(group: HurtGroup, rng: random.Random) -> Heal:
     return full_disk_of(group, follower_of(group, rng))
 
 
+def check_end(victim: Member) -> None:
+    """Its process ended because of its disk, or because another fault of the round ended it.
+
+    Errors: AssertionError.
+    """
+    process = victim.node.process
+    allowed = (*ENDED, 0) if process.is_asked_to_stop else ENDED
+    code = process.returncode
+    assert code in allowed, f"{victim.member_id} should have ended by itself, not with {code}"
+
+
 def fsync_fails(group: HurtGroup, victim: Member) -> Heal:
     """A disk that lied once is not asked again: the process ends by itself and is started anew."""
     victim.broken.touch()
 
     def heal() -> None:
-        code = victim.node.process.wait(ENDS_S)
-        assert code in ENDED, f"{victim.member_id} should have ended by itself, not with {code}"
+        victim.node.process.wait(ENDS_S)
+        check_end(victim)
         victim.broken.unlink(missing_ok=True)
         group.start_all([victim])
 
@@ -302,8 +313,7 @@ def votes_cannot_be_saved(group: HurtGroup, rng: random.Random) -> Heal:
     def heal() -> None:
         victim.forgetful.unlink(missing_ok=True)
         if not victim.running:
-            code = victim.node.process.returncode
-            assert code in ENDED, f"{victim.member_id} should have ended by itself, not with {code}"
+            check_end(victim)
         group.start_all([leader, victim])
 
     return heal

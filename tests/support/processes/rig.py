@@ -62,6 +62,8 @@ class Process:
     # A JVM prints what its threads wait for when it gets SIGQUIT; another process would end.
     is_java: bool = False
 
+    is_asked_to_stop: bool = attrs.field(default=False, init=False)
+    """It was sent SIGTERM since its last start."""
     _popen: subprocess.Popen[bytes] | None = None
     _lines: deque[str] = attrs.Factory(lambda: deque(maxlen=LINES_MAX))
     _seen: int = 0
@@ -75,6 +77,7 @@ class Process:
         self._join_readers()
         self._lines.clear()
         self._seen = 0
+        self.is_asked_to_stop = False
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self._popen = subprocess.Popen(
             [*die_with_parent(), *self.command],
@@ -147,6 +150,7 @@ class Process:
 
     def signal(self, number: int) -> None:
         if self.running:
+            self.is_asked_to_stop |= number == signal.SIGTERM
             os.kill(self.pid, number)
 
     def wait(self, within_s: float = STOP_S) -> int:

@@ -325,12 +325,12 @@ MUTATIONS = (
     ),
     # dledger
     Mutation(
-        "members-by-the-leaders-word-alone",
+        "members-of-control-records-unread",
         "trioha/broker/raft/foreign_bytes.py",
-        "            if found != configurations:\n",
-        "            if False:\n",
+        "                        found.append((at + size, configuration))\n",
+        "                        pass\n",
         ("tests/broker/raft/test_foreign_bytes.py",),
-        "a follower that was told of other members does not stand, or counts votes of nobody",
+        "a follower does not know of new members before its next start, and counts other votes",
     ),
     Mutation(
         "one-word-empties-a-log",

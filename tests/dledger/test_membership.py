@@ -72,8 +72,6 @@ def test_a_log_that_is_cut_loses_its_newest_configurations() -> None:
     assert table.cut(99).latest == _THREE
     assert table.cut(100).latest == four
     assert table.at(99) == _THREE
-    assert table.within(50, 100) == ((100, four),)
-    assert table.within(100, 200) == ()
     assert table.drop_before(150).rows == ((100, four),)
     assert table.drop_before(50).rows == table.rows
 

@@ -77,7 +77,6 @@ _messages: st.SearchStrategy[say.RaftMessage] = st.one_of(
         entry_term=_terms,
         committed_offset=_offsets,
         body=st.binary(max_size=200),
-        configurations=st.lists(st.tuples(_offsets, _configurations), max_size=2).map(tuple),
     ),
     st.builds(
         say.Install,

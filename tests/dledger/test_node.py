@@ -34,10 +34,8 @@ class _Log:
     def is_boundary(self, phy_offset: int) -> bool:
         return True
 
-    def objection_to(
-        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
-    ) -> str:
-        return ""
+    def configurations_in(self, phy_offset: int, term: int, body: Buffer) -> ConfigurationRows:
+        return ()
 
     def objection_to_begin(self, phy_offset: int) -> str:
         return ""

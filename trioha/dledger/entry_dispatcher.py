@@ -252,7 +252,6 @@ class EntryDispatcher:
                 state.terms.term_of(start) if body else 0,
                 state.committed_offset,
                 body,
-                state.configurations.within(start, end),
             )
         )
         self._told_commit = state.committed_offset

@@ -13,7 +13,8 @@ commit says nothing about bytes that have not been compared with its own.
 
 A member does not trust the leader's bytes further than it has to: bytes that are no records, cuts
 within a record, terms that fall and configurations without voters are refused before anything
-changes. Such a message ends the connection that it came by, and nothing else.
+changes. Who the members are it reads in the bytes: the leader's word about them would be forgotten
+at the next start. Such a message ends the connection that it came by, and nothing else.
 
 Answers tell what is fsynced. The follower answers an APPEND when its bytes are on disk, and many
 APPENDs by one answer.
@@ -23,7 +24,6 @@ from __future__ import annotations
 
 from trioha.dledger.ledger import Ledger
 from trioha.dledger.member_state import MemberState
-from trioha.dledger.membership import Configuration
 from trioha.dledger.messages import (
     Append,
     Compare,
@@ -128,9 +128,11 @@ class EntryHandler:
             return
         if known < end:
             body, term = append.body[known - start :], append.entry_term
-            configurations = tuple(row for row in append.configurations if row[0] > known)
-            if objection := self._ledger.objection_to(known, term, body, configurations):
-                raise RemoteProtocolError(f"{append.source} sent bytes of no log: {objection}")
+            try:
+                configurations = self._ledger.configurations_in(known, term, body)
+            except RemoteProtocolError as error:
+                refusal = f"{append.source} sent bytes of no log: {error}"
+                raise RemoteProtocolError(refusal) from None
             state.append(known, term, body)
             for row in configurations:
                 state.configurations = state.configurations.add(*row)
@@ -281,22 +283,13 @@ def _check_terms(push: Push, rows: tuple[Row, ...], begin: int, end: int) -> Non
 
 
 def _check_append(append: Append) -> None:
-    """Errors: RemoteProtocolError if terms or configurations are no leader's."""
-    start, end = append.prev_offset, append.prev_offset + len(append.body)
+    """Errors: RemoteProtocolError if the terms are no leader's."""
     if append.body and not max(1, append.prev_term) <= append.entry_term <= append.term:
         # The terms of a log only rise, and no leader has bytes of a later term than its own.
         raise RemoteProtocolError(
             f"{append.source}, leader of term {append.term}, sent bytes of term "
             f"{append.entry_term} behind term {append.prev_term}"
         )
-    last = start
-    for at, configuration in append.configurations:
-        if not last < at <= end:
-            raise RemoteProtocolError(
-                f"{append.source} sent a configuration for {at} with the bytes {start} to {end}"
-            )
-        _check_voters(append, configuration)
-        last = at
 
 
 def _check_install(install: Install) -> None:
@@ -309,9 +302,5 @@ def _check_install(install: Install) -> None:
             f"{install.source} wants our log to begin at {begin}, with the members of {at} and the "
             f"terms {rows[:2]}: no leader's log begins so"
         )
-    _check_voters(install, configuration)
-
-
-def _check_voters(push: Push, configuration: Configuration) -> None:
     if not configuration.voters:
-        raise RemoteProtocolError(f"{push.source} sent a configuration without voters")
+        raise RemoteProtocolError(f"{install.source} sent a configuration without voters")

@@ -17,13 +17,11 @@ class Ledger(Protocol):
     def is_boundary(self, phy_offset: int) -> bool:
         """Return whether a record begins at this offset of the log, or the log ends there."""
 
-    def objection_to(
-        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
-    ) -> str:
-        """Return why the log cannot take a leader's bytes of `term` at its end; "" if it can.
+    def configurations_in(self, phy_offset: int, term: int, body: Buffer) -> ConfigurationRows:
+        """Return the configurations that a leader's bytes of `term` set at the end of the log.
 
-        `configurations`: those that the leader says the bytes set. After a restart the member
-        knows what the bytes say, so both have to be the same.
+        Bytes without an error count as appended. Errors: RemoteProtocolError if the log cannot
+        take them.
         """
 
     def objection_to_begin(self, phy_offset: int) -> str:

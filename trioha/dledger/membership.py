@@ -120,12 +120,6 @@ class ConfigurationTable:
             (row[1] for row in reversed(self.rows) if row[0] <= end_offset), self.rows[0][1]
         )
 
-    def within(self, phy_offset: int, end_offset: int) -> ConfigurationRows:
-        """Return the rows whose records end in this range of the log."""
-        if self.rows[-1][0] <= phy_offset:
-            return ()
-        return tuple(row for row in self.rows if phy_offset < row[0] <= end_offset)
-
     def add(self, end_offset: int, configuration: Configuration) -> ConfigurationTable:
         return ConfigurationTable((*self.rows, (end_offset, configuration)))
 

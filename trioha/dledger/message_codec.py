@@ -104,12 +104,6 @@ def _configuration(value: Any) -> tuple[int, Configuration]:
     return _offset(end), Configuration(tuple(voters), tuple(learners))
 
 
-def _configurations(value: Any) -> tuple[tuple[int, Configuration], ...]:
-    if type(value) is not list or len(value) > MEMBERS_MAX:
-        raise _refuse(value, "list of configurations")
-    return tuple(_configuration(one) for one in value)
-
-
 def _push_type(value: Any) -> say.PushType:
     kind = _PUSH_TYPES.get(value) if type(value) is int else None
     if kind is None:
@@ -143,7 +137,6 @@ _FIELDS: dict[str, _Check] = {
     "sent_ms": _count,
     "rows": _rows,
     "configuration": _configuration,
-    "configurations": _configurations,
     "type": _push_type,
     "status": _push_status,
 }
@@ -212,14 +205,11 @@ class GroupDoor:
         number = _NUMBER[type(message)]
         head = [self.stamp, self.cluster, self.group, number, *_VALUES_OF[number](message)]
         body: Buffer = b""
-        # These kinds have a last field that is not packed as it is.
         if isinstance(message, say.Append):
-            if message.configurations:
-                head[-1] = [_plain_configuration(row) for row in message.configurations]
             body = message.body
             if body:
                 head.append(crc32(body))
-        elif number == _INSTALL:
+        elif number == _INSTALL:  # the last field is not packed as it is
             head[-1] = _plain_configuration(head[-1])
         elif number == _VOTE_RESPONSE:
             head[-1] = head[-1][:REASON_CHARS_MAX]

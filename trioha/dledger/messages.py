@@ -118,8 +118,6 @@ class Append(Push):
     entry_term: int
     committed_offset: int
     body: Buffer = attrs.field(repr=False)
-    configurations: tuple[tuple[int, Configuration], ...] = ()
-    """The configurations whose records end in the body."""
 
 
 @value

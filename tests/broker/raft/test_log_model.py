@@ -176,8 +176,9 @@ class GroupMachine(RuleBasedStateMachine):
             term = leader.terms.term_of(start)
             if term != follower.terms.last_term:
                 follower.terms = follower.terms.begin(term, start)
+            set_by_bytes = follower.log.configurations_in(start, term, body)
             follower.log.write(LogWrite(start, term, body))
-            for row in leader.configurations.within(start, start + len(body)):
+            for row in set_by_bytes:
                 follower.configurations = follower.configurations.add(*row)
             self._appended(follower, start)
 

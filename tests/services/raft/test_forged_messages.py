@@ -16,10 +16,12 @@ from support.nodes.live_group import LiveGroup, Member, live_group
 from support.nodes.live_node import SUCCESS
 from support.stores.records import encode_record
 
+from trioha.broker.raft.controls import control_message
 from trioha.dledger import messages as say
 from trioha.dledger.membership import Configuration
 from trioha.dledger.message_codec import TERM_MAX, GroupDoor, code_of
 from trioha.dledger.peer_hello import PeerHello, PeerProofs, pack, unpack
+from trioha.dledger.ready import Control
 from trioha.dledger.settings import TERM_ROOM
 from trioha.errors import Unreachable
 from trioha.services.loop.clock import Clock
@@ -125,6 +127,14 @@ def table_in_two_parts(at: int) -> bytes:
     return first + record(at + len(first), "TRIOHA_METADATA", b"\x01\x00\x01\x00\x02\xc1")
 
 
+def members(target: Target, configuration: Configuration) -> bytes:
+    """A control record of the leader that sets these members."""
+    segment_bytes = target.member.config.mapped_file_size_commit_log
+    control = Control(target.term + 1, target.source, configuration)
+    message = control_message(control, target.end, segment_bytes, {}, 1000)
+    return encode_record(message, 0, target.end, 1000)
+
+
 FORGED: dict[str, Callable[[Target], say.RaftMessage]] = {
     "bytes of no log": lambda it: append(it, b"\x00" * 5),
     "garbage": lambda it: append(it, bytes(range(200))),
@@ -144,15 +154,7 @@ FORGED: dict[str, Callable[[Target], say.RaftMessage]] = {
     ),
     "a term that falls": lambda it: append(it, record(it.end), entry_term=0),
     "a term of the future": lambda it: append(it, record(it.end), entry_term=it.term + 9),
-    "no voters": lambda it: append(
-        it, record(it.end), configurations=((it.end + 10, Configuration(())),)
-    ),
-    "members that its bytes do not set": lambda it: append(
-        it,
-        record(it.end),
-        configurations=((it.end + len(record(it.end)), Configuration.of("n9")),),
-    ),
-    "voters of nowhere": lambda it: append(it, b"", configurations=((it.end + 10, VOTERS),)),
+    "no voters": lambda it: append(it, members(it, Configuration(()))),
     "a cut within a record": lambda it: say.Truncate(
         *(*it.head, 1, it.end - 7, it.term, it.term + 1)
     ),
@@ -262,7 +264,6 @@ class Forger:
             "status": rng.choice(list(say.PushStatus)),
             "rows": self._rows(),
             "configuration": self._configuration(),
-            "configurations": tuple(self._configuration() for _ in range(rng.choice((0, 0, 1, 2)))),
             "body": self._body(),
         }
         names = [field.name for field in attrs.fields(kind)]

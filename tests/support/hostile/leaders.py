@@ -122,9 +122,6 @@ class LeaderChanges(Changes):
 
     def _value(self, name: str, value: Any, message: say.RaftMessage) -> Any:
         rng = self.rng
-        if name == "configurations":
-            end = rng.choice((self._end(), self._end() + 1, 0, *_INTS))
-            return rng.choice(((), ((end, Configuration(())),), ((end, Configuration.of("n9")),)))
         if name == "configuration":
             return rng.choice((0, *_INTS)), rng.choice((value[1], Configuration(())))
         if name == "rows":
@@ -151,7 +148,6 @@ class LeaderChanges(Changes):
         if rng.random() < 0.2:  # one of several parts, or two halves of two bodies
             made["body"] = made["body"][: int.from_bytes(made["body"][:4], "big")]
         made["committed_offset"] = rng.choice((end, 1 << 62))
-        made["configurations"] = ()
         return made
 
     def _log_bytes(self, message: say.Append) -> bytes:

@@ -204,8 +204,6 @@ def _field(rng: Random, name: str, kind: str, term: int, end: int) -> object:
             return odd_bytes(rng) if rng.random() < 0.5 else b""
         case "configuration":
             return rng.choice((0, end)), Configuration.of("n0", "n1", "n2")
-        case "configurations":
-            return ((0, Configuration.of("n0", "n1", "n2")),)
         case "rows":
             return ((1, 0), (term, end))
         case "reason":

@@ -83,10 +83,8 @@ class FakeRaftLog:
     def is_boundary(self, phy_offset: int) -> bool:
         return self._disk.is_boundary(phy_offset)
 
-    def objection_to(
-        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
-    ) -> str:
-        return self._disk.objection_to(phy_offset, term, body, configurations)
+    def configurations_in(self, phy_offset: int, term: int, body: Buffer) -> ConfigurationRows:
+        return self._disk.configurations_in(phy_offset, term, body)
 
     def objection_to_begin(self, phy_offset: int) -> str:
         return self._disk.objection_to_begin(phy_offset)

@@ -3,10 +3,11 @@
 Theory of operation. A follower's log is its leader's, byte by byte, and a follower that cannot read
 its own log ends: it would be damaged. So it first looks whether the bytes are whole records that
 belong where they go (`trioha.store.record_sizes`), and whether it could read the records that the
-group itself writes, its control records and its tables. The configurations that the leader tells
-with the bytes have to be those of the control records. A body of tables may come in several parts,
-in several messages: it is looked at with its last part, before that part is appended. After a start
-or a cut the parts that the log holds already are read once more.
+group itself writes, its control records and its tables. The control records tell the members; the
+leader does not tell them beside its bytes, for a member knows only the bytes after a restart. A
+body of tables may come in several parts, in several messages: it is looked at with its last part,
+before that part is appended. After a start or a cut the parts that the log holds already are read
+once more.
 
 The parts of an unfinished body stay in memory, so a body has a limit. An honest leader keeps it.
 """
@@ -45,34 +46,25 @@ class ForeignBytes:
         """Note that the log was cut, emptied, or written by this member itself."""
         self._assembly = None
 
-    def objection_to(
-        self,
-        body: Buffer,
-        phy_offset: int,
-        term: int,
-        term_start: int,
-        configurations: ConfigurationRows,
-    ) -> str:
-        """Return why `body`, of `term`, cannot stand at `phy_offset` of a log; "" if it can. HOT.
+    def configurations_in(
+        self, body: Buffer, phy_offset: int, term: int, term_start: int
+    ) -> ConfigurationRows:
+        """Return the configurations that `body`, of `term`, sets at `phy_offset` of a log. HOT.
 
-        Bytes without an objection count as appended. `term_start`: where the term begins in the
-        log, these bytes included. `configurations`: those that the leader says these bytes set.
+        Bytes without an error count as appended. `term_start`: where the term begins in the log,
+        these bytes included. Errors: RemoteProtocolError if `body` cannot stand there.
         """
         data, segment_bytes = bytes(body), self._segment_bytes
         objection = misplaced_record(data, phy_offset, segment_bytes - phy_offset % segment_bytes)
-        if objection or (_OWN not in data and not configurations):
-            return objection
+        if objection:
+            raise RecordError(objection)
+        if _OWN not in data:
+            return ()
         try:
-            found = self._check_own(data, phy_offset, term, term_start)
-            if found != configurations:
-                raise RecordError(
-                    f"it tells {_words(configurations)} with the bytes from {phy_offset} on, which "
-                    f"set {_words(found)}"
-                )
+            return self._check_own(data, phy_offset, term, term_start)
         except (RemoteProtocolError, CommitLogCorrupted) as error:
             self._assembly = None  # it may hold parts that are not appended
-            return str(error)
-        return ""
+            raise RecordError(str(error)) from None
 
     def _check_own(
         self, data: bytes, phy_offset: int, term: int, term_start: int
@@ -119,10 +111,6 @@ class ForeignBytes:
 def _check_queue(queue_id: int, own: int, at: int) -> None:
     if queue_id != own:
         raise RecordError(f"the record at {at} is in queue {queue_id}, where the group has none")
-
-
-def _words(configurations: ConfigurationRows) -> str:
-    return ", ".join(f"{one} from {at} on" for at, one in configurations) or "no members"
 
 
 def _configuration_of(

@@ -135,16 +135,15 @@ class RaftLog:
         """Return whether a record begins at this offset of the log, or the log ends there."""
         return self.store.is_boundary(phy_offset)
 
-    def objection_to(
-        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
-    ) -> str:
-        """Return why the log cannot take a leader's bytes of `term` at its end; "" if it can.
+    def configurations_in(self, phy_offset: int, term: int, body: Buffer) -> ConfigurationRows:
+        """Return the configurations that a leader's bytes of `term` set at the end of the log.
 
-        `configurations`: those that the leader says the bytes set.
+        Bytes without an error count as appended. Errors: RemoteProtocolError if the log cannot
+        take them.
         """
         terms = self._terms
         start = terms.rows[-1][1] if term == terms.last_term else phy_offset
-        return self._foreign.objection_to(body, phy_offset, term, start, configurations)
+        return self._foreign.configurations_in(body, phy_offset, term, start)
 
     def objection_to_begin(self, phy_offset: int) -> str:
         """Return why an empty log cannot begin at this offset; "" if it can."""

@@ -19,6 +19,7 @@ from trioha.dledger.member_state import Recovered
 from trioha.dledger.membership import Configuration, ConfigurationRows, ConfigurationTable
 from trioha.dledger.ready import Control, HardState, LogReset
 from trioha.dledger.term_table import Row, TermTable
+from trioha.errors import RemoteProtocolError
 from trioha.wire.remoting_command import Buffer
 
 _HEADER = struct.Struct(">IBI")
@@ -85,9 +86,7 @@ class RaftDisk:
         is_end = index < len(self.ends) and self.ends[index] == phy_offset
         return phy_offset == self.begin_offset or is_end
 
-    def objection_to(
-        self, phy_offset: int, term: int, body: Buffer, configurations: ConfigurationRows
-    ) -> str:
+    def configurations_in(self, phy_offset: int, term: int, body: Buffer) -> ConfigurationRows:
         """`trioha.dledger.ledger.Ledger`."""
         data, position = bytes(body), 0
         found = []
@@ -95,14 +94,14 @@ class RaftDisk:
             size, kind, crc = _HEADER.unpack_from(data, position)
             payload = data[position + _HEADER.size : position + size]
             if kind not in (DATA, NOOP, CONFIGURATION) or crc != crc32(payload):
-                return f"no record begins at {phy_offset + position}"
+                raise RemoteProtocolError(f"no record begins at {phy_offset + position}")
             position += size
             if kind == CONFIGURATION:
                 configuration = _configuration(data[position - size : position])
                 found.append((phy_offset + position, configuration))
-        if tuple(found) != configurations:
-            return f"the leader tells {configurations} with bytes that set {found}"
-        return "" if position == len(data) else f"the record at {phy_offset + position} is cut off"
+        if position != len(data):
+            raise RemoteProtocolError(f"the record at {phy_offset + position} is cut off")
+        return tuple(found)
 
     def objection_to_begin(self, phy_offset: int) -> str:
         """`trioha.dledger.ledger.Ledger`: these logs have no segments."""

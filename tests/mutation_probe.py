@@ -333,6 +333,14 @@ MUTATIONS = (
         "a follower does not know of new members before its next start, and counts other votes",
     ),
     Mutation(
+        "a-silent-leader-is-kept",
+        "trioha/dledger/leader_elector.py",
+        '            state.become_follower(state.term, "", "no leader heard")\n',
+        "            state.draw_election_deadline()\n",
+        ("tests/dledger/test_node.py",),
+        "a member without a vote sends clients to a dead leader, or refuses a true one",
+    ),
+    Mutation(
         "one-word-empties-a-log",
         "trioha/dledger/entry_handler.py",
         "        if begin > state.leader_committed_offset:\n",

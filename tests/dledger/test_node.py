@@ -455,6 +455,19 @@ def _follower_of_committed() -> tuple[RaftNode, _Log]:
     return node, log
 
 
+def test_a_member_that_may_not_stand_forgets_a_leader_that_is_silent() -> None:
+    node, log = _node("n0", "n1", "n2")
+    node.set_writable(False, 5000)
+    node.step(say.Heartbeat("n1", "n0", 3, 0, 0, 5000), 5000)
+    _drain(node, log, 5000)
+    assert node.state.leader_id == "n1"
+    node.on_time(node.state.election_deadline_ms)
+    assert (node.state.role, node.state.leader_id) == (Role.FOLLOWER, "")
+    now_ms = node.state.now_ms
+    node.step(say.Heartbeat("n2", "n0", 3, 0, 0, now_ms), now_ms)
+    assert (node.state.term, node.state.leader_id) == (3, "n2")
+
+
 def test_a_leader_that_wants_committed_bytes_cut_is_refused() -> None:
     node, log = _follower_of_committed()
     with pytest.raises(RemoteProtocolError, match=r"wants our log cut at 4, .* committed up to 6"):

@@ -45,7 +45,9 @@ class LeaderElector:
         """Begin a pre-vote. Return True if this member, as the only voter, is elected at once."""
         state = self._state
         if not state.may_stand:
-            state.draw_election_deadline()
+            # It follows nobody either: who has heard nothing for so long would send clients to a
+            # dead leader, and refuse the true one if a liar was first to say that it leads.
+            state.become_follower(state.term, "", "no leader heard")
             return False
         if (
             state.leader_id

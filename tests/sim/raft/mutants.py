@@ -172,7 +172,7 @@ MUTANTS = (
         "return count // 2 + 1",
         "return (count + 1) // 2",
         "two halves of four, two leaders",
-        16,
+        113,
     ),
     Mutant(
         "leader-is-deaf-to-newer-terms",

@@ -7,7 +7,6 @@ from random import Random
 
 from trioha.failover.outcome import Outcome
 from trioha.ha.promotion import Promotion
-from trioha.sim.pair.checker import Operation
 from trioha.sim.pair.messages import Put
 from trioha.sim.pair.node import SimNode
 from trioha.sim.pair.operators import attempt, drive
@@ -55,7 +54,7 @@ class Set:
 
     def promote(self, host: str, epoch: int, nonce: bytes) -> None:
         """An operator with --force, who sees this node alone."""
-        self.world.operations[nonce.hex()] = Operation(by_force=True, gives_up=True)
+        self.world.overrides.add(nonce.hex())
         roles = self.node(host).roles
         promotion = Promotion(
             epoch=epoch,

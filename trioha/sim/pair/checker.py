@@ -16,16 +16,6 @@ from trioha.ha.epochs import EpochHistory, EpochRecord
 from trioha.sim.pair.records import RecordLog, StoredMessage
 
 
-@attrs.frozen
-class Operation:
-    """One failover attempt, with what the judge needs of it."""
-
-    by_force: bool
-    """The plan was refused without `--force`, and the operator overrode that."""
-    gives_up: bool
-    """Among the refusals was a loss, or a member that might have held more."""
-
-
 class Broken(AssertionError):
     """An invariant does not hold."""
 

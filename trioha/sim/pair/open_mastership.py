@@ -54,14 +54,14 @@ class _JudgedTerms:
         if newest.nonce == self._told_nonce:
             return
         self._told_nonce = newest.nonce
-        told = node.world.operations.get(newest.nonce.hex())
+        forced = newest.nonce.hex() in node.world.overrides
         promotion = node.roles.promotion
         written_off = promotion.written_off if promotion is not None else ()
         node.world.checker.term_begun(
             node.host,
             newest,
             node.world.logs(),
-            forced=told is not None and told.by_force,
+            forced=forced,
             written_off=frozenset(node.members[home_id] for home_id in written_off),
-            gives_up=(told is not None and told.gives_up) or node.machine.lacks_lost_tail,
+            gives_up=forced or node.machine.lacks_lost_tail,
         )

@@ -10,7 +10,6 @@ from trioha.failover.engine import FailoverEngine, Order
 from trioha.failover.gathering import gather_facts
 from trioha.failover.outcome import Outcome, Result
 from trioha.failover.plan import Kind, make_plan
-from trioha.sim.pair.checker import Operation
 from trioha.sim.pair.messages import BROKER
 from trioha.sim.pair.world import World
 from trioha.wire.remoting_command import RemotingCommand
@@ -114,9 +113,9 @@ def attempt(world: World, operator: str, *, to: int | None, force: bool) -> Flow
     if force:
         facts = yield from gather_facts(BROKER, namesrvs, patience_s=PATIENCE_S)
         plan, honest = make_plan(facts, to=to, force=True), make_plan(facts, to=to)
-        operation = Operation(bool(honest.refusals), bool(honest.refusals))
+        overrides = bool(honest.refusals)
     else:
-        plan, operation = None, Operation(by_force=False, gives_up=False)
+        plan, overrides = None, False
     order = Order(
         broker_name=BROKER,
         namesrvs=namesrvs,
@@ -127,7 +126,8 @@ def attempt(world: World, operator: str, *, to: int | None, force: bool) -> Flow
         confirmed=plan,
         patience_s=PATIENCE_S,
     )
-    world.operations[order.ticket_id] = operation
+    if overrides:
+        world.overrides.add(order.ticket_id)
     engine = FailoverEngine(
         order,
         now_ms=lambda: world.scheduler.now_ms,

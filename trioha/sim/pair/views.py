@@ -11,7 +11,7 @@ from trioha.ha.hello import Hello
 from trioha.ha.role_machine import RoleMachine
 from trioha.sim.disk import LogFile, SavedBytes
 from trioha.sim.network import Item, Network
-from trioha.sim.pair.checker import Checker, Operation
+from trioha.sim.pair.checker import Checker
 from trioha.sim.pair.namesrv import SimNamesrv
 from trioha.sim.pair.records import RecordLog
 from trioha.sim.scheduler import Scheduler
@@ -39,7 +39,7 @@ class SimWorld(Protocol):
     scheduler: Scheduler
     network: Network
     checker: Checker
-    operations: dict[str, Operation]
+    overrides: set[str]
     namesrv: SimNamesrv
 
     @property

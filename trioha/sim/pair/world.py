@@ -8,7 +8,7 @@ from random import Random
 
 from trioha.sim.disk import Crashed
 from trioha.sim.network import Item, Network
-from trioha.sim.pair.checker import Checker, Operation
+from trioha.sim.pair.checker import Checker
 from trioha.sim.pair.namesrv import SimNamesrv
 from trioha.sim.pair.node import Machine, SimNode
 from trioha.sim.pair.records import RecordLog
@@ -25,8 +25,12 @@ class World:
         self.scheduler = Scheduler()
         self.network = Network(self.scheduler, rng)
         self.checker = Checker()
-        self.operations: dict[str, Operation] = {}
-        """Attempts that came as far as to name a new master, by ticket."""
+        self.overrides: set[str] = set()
+        """Tickets of failovers that were refused without `--force`, which the operator overrode.
+
+        The one name server tells who the members are, and without it no failover begins. So each of
+        the refusals was about a loss, or about a member that may have held more.
+        """
         self.crash_chance = 0.0
         """Chance of each disk operation to be the last one of the process or of the machine."""
         self.crashes_at: tuple[str, str] | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 
 import attrs
@@ -18,6 +19,10 @@ from bench.peer.probe import Probe
 from bench.peer.results import Measured
 from bench.peer.rows import Row, Topology
 from bench.peer.stage import LOAD_SLACK_S, TOPIC, Stage, client_of
+
+DUE_AFTER_S = 20.0
+"""Time to send what falls due together. The consumer waits so long for its first message."""
+CONSUMER_START_S = 3.0
 
 
 def measure_load(stage: Stage, row: Row) -> Measured:
@@ -63,6 +68,25 @@ def _filtered(stage: Stage, row: Row) -> Measured:
     return _of_outcome(stage.run_load(kind, "drain", options, LOAD_SLACK_S + stored / 1000, header))
 
 
+def _pending(stage: Stage, row: Row) -> Measured:
+    topic = stage.waiting_timers()
+    return _of_outcome(_run(stage, row, topic, stage.scale.seconds, mode="send"))
+
+
+def _due(stage: Stage, row: Row) -> Measured:
+    stage.waiting_timers()
+    topic, messages = stage.new_topic("due"), stage.scale.due_timers
+    due_s = time.time() + DUE_AFTER_S
+    stage.fill_timers(messages, topic, deliver_at_ms=int(due_s * 1000))
+    left_s = due_s - time.time()
+    assert left_s > CONSUMER_START_S, f"the last was sent {left_s:.1f} s before all fall due"
+    kind, header = client_of(row)
+    options = {**row.options, "topic": topic, "messages": messages}
+    return _of_outcome(
+        stage.run_load(kind, "drain", options, LOAD_SLACK_S + messages / 1000, header)
+    )
+
+
 def _frames(stage: Stage, row: Row) -> Measured:
     """Beside it what the machine alone takes: frames that nobody looks into (`bare_relay`)."""
     size, count = row.options["bytes"], stage.scale.frames
@@ -82,12 +106,12 @@ def _frames(stage: Stage, row: Row) -> Measured:
     return Measured(figures=figures, count=count)
 
 
-def _run(stage: Stage, row: Row, topic: str, seconds: float) -> Outcome:
+def _run(stage: Stage, row: Row, topic: str, seconds: float, mode: str = "") -> Outcome:
     kind, header = client_of(row)
     warm_up_s = stage.scale.warm_up_s
     options = {**row.options, "topic": topic, "warm_up_s": warm_up_s, "seconds": seconds}
     within_s = warm_up_s + seconds + LOAD_SLACK_S
-    return stage.run_load(kind, row.scenario, options, within_s, header)
+    return stage.run_load(kind, mode or row.scenario, options, within_s, header)
 
 
 def _of_outcome(outcome: Outcome) -> Measured:
@@ -116,6 +140,8 @@ LOADS: Mapping[str, Callable[[Stage, Row], Measured]] = {
     "async": _send,
     "drain": _drain,
     "filtered": _filtered,
+    "pending": _pending,
+    "due": _due,
     "e2e": _end_to_end,
     "frames": _frames,
 }

@@ -163,14 +163,17 @@ def open_replica_set(
     runtime: Runtime,
     settings: Mapping[str, object],
     protection: Protection = Protection.NONE,
+    java_release: str = "4",
 ) -> Iterator[ReplicaSet]:
     """A replica set, not yet started; all its processes end with the block."""
     settings = {**SETTINGS, **settings}
     with running_processes(root) as processes:
         make_broker: Callable[..., Node] = trioha_broker
         if side == "java":
-            namesrv = java_namesrv(processes)
-            make_broker = partial(production_broker, properties=protection.java_properties())
+            namesrv = java_namesrv(processes, release=java_release)
+            make_broker = partial(
+                production_broker, properties=protection.java_properties(), release=java_release
+            )
         else:
             made = trioha_namesrv(processes, settings=protection.node_settings())
             namesrv = runtime.take(made)

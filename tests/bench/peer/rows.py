@@ -66,6 +66,8 @@ class Row:
     goals: Mapping[str, Goal] = attrs.field(factory=dict)
     options: Mapping[str, object] = attrs.field(factory=dict)
     protection: Protection = Protection.NONE
+    java_release: str = "4"
+    """The release of the Java broker, as `support.peers.java` names it."""
 
     @property
     def client(self) -> str:
@@ -129,6 +131,7 @@ def all_rows() -> list[Row]:
         *_node_rows(),
         *_rows_of_topology(Topology.ALONE),
         _memory_row("loaded", Topology.ALONE.value),
+        *_timer_rows(),
         *protected_rows(Protection.ACL),
         *protected_rows(Protection.TLS),
     ]
@@ -294,6 +297,35 @@ def _node_rows() -> Iterator[Row]:
     yield _memory_row("fresh", _LIFE)
     for state in ("killed", "stopped"):
         yield row(f"start/{state}", text, "start_again", starts, {}, block=_LIFE)
+
+
+def _timer_rows() -> Iterator[Row]:
+    """Yield what Java's brokers keep since 5.0 only: messages for a later time."""
+    for name, text, scenario, options in (
+        (
+            "java/timers/alone/128/64",
+            "timer messages sent by 64 threads while a million wait",
+            "pending",
+            {"threads": 64, "timer_delay_s": 7200},
+        ),
+        (
+            "java/timers/due/128",
+            "timer messages that fall due together, at a push consumer, while a million wait",
+            "due",
+            {},
+        ),
+    ):
+        yield Row(
+            name=name,
+            group=f"Java client, beside Java's broker 5.3: {text}",
+            block="timers",
+            scenario=scenario,
+            topology=Topology.ALONE,
+            metrics=SEND_METRICS if scenario == "pending" else (PER_S, CPU),
+            goals={PER_S.key: Goal(1.0)},
+            options={"bytes": 128, **options},
+            java_release="5.3",
+        )
 
 
 def _memory_row(state: str, block: str) -> Row:

@@ -80,6 +80,7 @@ class Runner:
                 self.scale,
                 settings_of(first),
                 first.protection,
+                first.java_release,
             ) as stage,
         ):
             for index, row in enumerate(rows):
@@ -175,6 +176,8 @@ def _estimate_s(row: Row, scale: Scale) -> float:
         "e2e": 0.5 + scale.warm_up_s + scale.e2e_seconds,
         "drain": 2 + scale.backlog / 50_000,
         "filtered": 2 + scale.filter_backlog / 100_000,
+        "pending": scale.waiting_timers / 20_000 + scale.warm_up_s + scale.seconds,
+        "due": 25 + scale.due_timers / 20_000,
         "frames": 0.5 + scale.frames / 2500,
         "catch_up": 12 + fill_s,
         "slave_loss": 18 + scale.broker_warm_up_s + scale.header_warm_up_s + 3 * scale.calm_s,

@@ -49,6 +49,8 @@ class Stage:
     _warm: set[str] = attrs.Factory(set)
     _topics: Iterator[int] = attrs.Factory(itertools.count)
     _numbered: tuple[str, int] = ("", 0)
+    _waiting: str = ""
+    """The topic with the timer messages that fall due after the measurement."""
 
     def start(self) -> None:
         """Start all nodes and bring them to speed, once.
@@ -160,6 +162,25 @@ class Stage:
             self._numbered = topic, stored
         return self._numbered
 
+    def fill_timers(self, messages: int, topic: str, **timer: int) -> None:
+        """Send timer messages of 128 bytes. Errors: LoadFailed; AssertionError if one was refused.
+
+        `timer`: `timer_delay_s` or `deliver_at_ms` of all of them.
+        """
+        options = {"topic": topic, "threads": 64, "bytes": 128, "messages": messages, **timer}
+        outcome = self.run_load("java", "send", options, LOAD_SLACK_S + messages / 2000)
+        assert outcome.stored == messages, f"{outcome.stored} stored: {dict(outcome.errors)}"
+
+    def waiting_timers(self) -> str:
+        """Return a topic with `scale.waiting_timers` messages due in two hours.
+
+        All rows have them beside them. Errors: LoadFailed.
+        """
+        if not self._waiting:
+            self._waiting = self.new_topic("waiting")
+            self.fill_timers(self.scale.waiting_timers, self._waiting, timer_delay_s=7200)
+        return self._waiting
+
     def new_topic(self, kind: str) -> str:
         topic = f"{kind}_{next(self._topics)}"
         self.replicas.create_topic(topic)
@@ -208,9 +229,12 @@ def open_stage(
     scale: Scale,
     settings: Mapping[str, object],
     protection: Protection = Protection.NONE,
+    java_release: str = "4",
 ) -> Iterator[Stage]:
     """A stage on which nothing runs yet; all its processes end with the block."""
-    with open_replica_set(side, topology, root, runtime, settings, protection) as replicas:
+    with open_replica_set(
+        side, topology, root, runtime, settings, protection, java_release
+    ) as replicas:
         yield Stage(replicas, scale)
 
 

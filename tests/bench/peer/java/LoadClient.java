@@ -176,7 +176,7 @@ public final class LoadClient {
             if (producer instanceof TransactionMQProducer) {
                 result = producer.sendMessageInTransaction(new Message(topic, body), null);
             } else if (batch == 1) {
-                result = producer.send(new Message(topic, body));
+                result = producer.send(timed(new Message(topic, body)));
             } else {
                 List<Message> messages = new ArrayList<>(batch);
                 for (int index = 0; index < batch; index++) {
@@ -193,6 +193,19 @@ public final class LoadClient {
             fail(error);
             pause();
         }
+    }
+
+    /** The message, for a later time if the options say so. */
+    private Message timed(Message message) {
+        String delay = options.getString("timer_delay_s");
+        if (delay != null) {
+            message.putUserProperty("TIMER_DELAY_SEC", delay);
+        }
+        String at = options.getString("deliver_at_ms");
+        if (at != null) {
+            message.putUserProperty("TIMER_DELIVER_MS", at);
+        }
+        return message;
     }
 
     /** One sender that has at most `in_flight` sends under way. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import runpy
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,25 @@ def transcript(package: Path, directory: Path) -> tuple[str, str]:
 def test_the_list_names_modules_that_are_there() -> None:
     assert [name for name in HOT_MODULES if not source_path(name).is_file()] == []
     assert list(HOT_MODULES) == list(dict.fromkeys(HOT_MODULES))
+
+
+@pytest.mark.parametrize("name", HOT_MODULES)
+def test_no_loop_changes_the_bounds_of_its_range(name: str) -> None:
+    """Python asks for the bounds once, compiled code before each turn."""
+    for node in ast.walk(ast.parse(source_path(name).read_text())):
+        match node:
+            case ast.For(iter=ast.Call(func=ast.Name("range"), args=bounds), body=body):
+                changed = _names(body, ast.Store) & _names(bounds, ast.Load)
+                assert not changed, f"{name}:{node.lineno} changes {changed}"
+
+
+def _names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> set[str]:
+    return {
+        one.id
+        for node in nodes
+        for one in ast.walk(node)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, context)
+    }
 
 
 def test_the_build_under_test_is_as_new_as_its_sources() -> None:

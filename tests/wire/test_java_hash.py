@@ -30,6 +30,11 @@ def test_any_text_hashes_as_the_recurrence_does(text: str) -> None:
     assert string_hash(text) == plain_hash(text)
 
 
+def test_a_text_of_several_chunks_hashes_as_the_recurrence_does() -> None:
+    for size in (64, 65, 128, 129, 300):
+        assert string_hash("a" * size) == plain_hash("a" * size)
+
+
 def test_a_lone_surrogate_is_an_ordinary_unit() -> None:
     assert string_hash("a\ud800") == plain_hash("a\ud800")
 

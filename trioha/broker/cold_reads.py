@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from trioha.broker.parking import LIMITS, Limits, ParkedRequest, Parking
 from trioha.config import BrokerConfig
@@ -33,18 +34,18 @@ from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.store.interface import GetResult
 from trioha.wire.remoting_command import RemotingCommand
 
-LOOKS_MAX = 8
+LOOKS_MAX: Final = 8
 """Reads for one pull. After them the loop itself reads from the disk: a consumer must make progress
 even where memory is so short that the bytes read are gone at once."""
-_BATCH_BYTES = 1 << 20
+_BATCH_BYTES: Final = 1 << 20
 """Bytes read before the pulls of a batch are answered."""
-_BURST_MS = 10
-_FRESH_MS = 5000
-_FRESH_BLOCKS_MAX = 8192
+_BURST_MS: Final = 10
+_FRESH_MS: Final = 5000
+_FRESH_BLOCKS_MAX: Final = 8192
 """Blocks of 128 KiB that were read a moment ago: they are in memory still."""
-_TOLD_AGAIN_MS = 60_000
+_TOLD_AGAIN_MS: Final = 60_000
 """A group that reads from disk is a journal line if it has not done so for this long."""
-_IDLE_MS = 1000
+_IDLE_MS: Final = 1000
 """Time without growth of the log after which no producer is there that a read could delay."""
 
 

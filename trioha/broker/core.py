@@ -60,7 +60,7 @@ from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import pack_host
 from trioha.wire.remoting_command import RemotingCommand
 
-_METADATA_CHANGES = (
+_METADATA_CHANGES: Final = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
     RequestCode.UPDATE_AND_CREATE_TOPIC,
     RequestCode.DELETE_TOPIC_IN_BROKER,
@@ -70,7 +70,7 @@ _METADATA_CHANGES = (
     RequestCode.CLONE_GROUP_OFFSET,
     RequestCode.CLEAN_UNUSED_TOPIC,
 )
-_PROGRESS_MOVES = (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET)
+_PROGRESS_MOVES: Final = (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET)
 
 
 class Processor(Protocol):

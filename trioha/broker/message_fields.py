@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Final
 
 from trioha.store.interface import PutMessage
 from trioha.wire.java_hash import string_hash
 from trioha.wire.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY, encode_properties
 from trioha.wire.record import Record
 
-_hash_of = lru_cache(maxsize=4096)(string_hash)
-_I32_MAX = 0x7FFFFFFF
-_KEPT_TAGS_CHARS = 256
+_hash_of: Final = lru_cache(maxsize=4096)(string_hash)
+_I32_MAX: Final = 0x7FFFFFFF
+_KEPT_TAGS_CHARS: Final = 256
 """Longest tags whose hash is kept: thousands of longer ones would take a lot of memory."""
 
 

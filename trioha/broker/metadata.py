@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from enum import Enum
+from typing import Final
 
 from trioha.broker.access_text import AccessText
 from trioha.broker.delay import DelaySchedule
@@ -55,7 +56,7 @@ from trioha.broker.topics import TopicTable
 from trioha.store.interface import MessageStore
 from trioha.wire.remoting_command import Buffer
 
-_DISPATCH_BYTES = 1 << 20
+_DISPATCH_BYTES: Final = 1 << 20
 
 
 class MetadataTable(Enum):
@@ -67,7 +68,7 @@ class MetadataTable(Enum):
     DELAY = "delayOffset.json"
 
 
-ALL = frozenset(MetadataTable)
+ALL: Final = frozenset(MetadataTable)
 
 
 def ignore_body(position: int, body: bytes) -> None:

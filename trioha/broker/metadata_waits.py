@@ -24,7 +24,7 @@ its text then takes the place of ours: the answer is SYSTEM_ERROR with "outcome 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from trioha.broker.metadata import Metadata
 from trioha.broker.put_message import UNCONFIRMED, PutPipeline
@@ -38,11 +38,11 @@ from trioha.wire.remoting_command import RemotingCommand
 
 WAITERS_MAX = 65_536
 
-NOT_ON_DISK = "done, but not on disk within syncFlushTimeout"
-NO_SLAVE = "done, but no slave is near enough to wait for"
-NOT_ON_SLAVE = "done, but no slave acknowledged within slaveTimeout"
-TOO_MANY = "done, but too many wait for disk or slave already"
-OVERTAKEN = (
+NOT_ON_DISK: Final = "done, but not on disk within syncFlushTimeout"
+NO_SLAVE: Final = "done, but no slave is near enough to wait for"
+NOT_ON_SLAVE: Final = "done, but no slave acknowledged within slaveTimeout"
+TOO_MANY: Final = "done, but too many wait for disk or slave already"
+OVERTAKEN: Final = (
     f"{OUTCOME_UNKNOWN}: this broker paused for a switch, or took another role, before the change "
     "was made; ask the master what it has"
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from trioha.broker.offsets import ConsumerOffsetTable
@@ -17,7 +19,7 @@ from trioha.wire.remoting_command import RemotingCommand
 ONLY_FORWARD_FIELD = "onlyForward"
 """Our own field of request 15, from a slave: a smaller offset changes nothing.
 RocketMQ ignores the field."""
-FORWARDED_FIELD = "forwarded"
+FORWARDED_FIELD: Final = "forwarded"
 """Our own field of request 15: another node has passed a client's commit on. It may be an old one,
 so a smaller offset is refused with an error."""
 

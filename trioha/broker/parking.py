@@ -19,14 +19,14 @@ group.
 from __future__ import annotations
 
 import heapq
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from trioha.remoting.channel import Channel
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.store.interface import TagFilter
 from trioha.wire.remoting_command import RemotingCommand
 
-_HEAP_SLACK = 64
+_HEAP_SLACK: Final = 64
 
 
 class Limits(NamedTuple):

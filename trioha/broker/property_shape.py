@@ -6,9 +6,9 @@ producer differ in nothing but the unique id of the message. So the id is cut ou
 the shape, is looked up: it tells which bytes to put around the id. A string without an id, or with
 KEYS, which differ as well, has no shape and goes the long way; so does any that is not `is_plain`.
 
-Two loops go one step further and compare a message's properties with those of the message before,
-without a look-up: `BatchSender._entries` and `Dispatcher._run_piece`. `trioha.wire.unique_id` finds
-the id for all three, and has the comparison.
+Most often a message has the properties of the message before, and then nothing is looked for or
+looked up: `trioha.wire.unique_id` has the comparison. `BatchSender._entries` and
+`Dispatcher._run_piece` compare in the same way.
 
 Shapes are learned by sending a stand-in for the id the long way. They are bounded in number and
 size, and may be forgotten at any time.
@@ -30,6 +30,7 @@ from trioha.wire.properties import (
     encode_properties,
 )
 from trioha.wire.timers import is_timer
+from trioha.wire.unique_id import IdShape, id_place
 
 _TIMER_START: Final = b"TIMER_DELIVER_MS\x01"
 
@@ -64,7 +65,30 @@ class PropertyShapes:
     def __init__(self, cluster: str) -> None:
         self.known: dict[bytes, PropertyShape] = {}
         """Shapes by the string without the id. Look here first, then `learn`."""
+        self.last = PropertyShape(False)
+        """The shape of the string that `id_of` was last given."""
+        self._like_last: IdShape | None = None
         self._cluster = cluster
+
+    def id_of(self, properties: bytes) -> bytes | None:
+        """Return the unique id of a string and let `last` be its shape; None if it has none. HOT.
+
+        Errors: RemoteProtocolError for what is not UTF-8.
+        """
+        like_last = self._like_last
+        if like_last is not None:
+            unique_id = like_last.id_of(properties)
+            if unique_id is not None:
+                return unique_id
+        begin, end = id_place(properties)
+        if begin >= end:
+            return None
+        before, after = properties[:begin], properties[end:]
+        shape = self.known.get(before + after)
+        if shape is None:
+            shape = self.learn(before, after)
+        self.last, self._like_last = shape, IdShape(properties, begin, end)
+        return properties[begin:end]
 
     def learn(self, before: bytes, after: bytes) -> PropertyShape:
         """The shape of the strings that have `before` and `after` around their id.

@@ -67,12 +67,12 @@ from trioha.wire.codes import (
 )
 from trioha.wire.remoting_command import RemotingCommand
 
-SUSPEND_MS_MAX = 120_000
+SUSPEND_MS_MAX: Final = 120_000
 """Equal to the idle time after which a connection closes; clients ask for 15 or 20 s."""
 BODY_BYTES_MAX = FRAME_BYTES_MAX - 65_536
 """Bytes that fit a frame beside its header, if the transfer limits are set that high."""
 
-_KEPT_FIELDS = frozenset(
+_KEPT_FIELDS: Final = frozenset(
     {
         "consumerGroup",
         "topic",
@@ -86,9 +86,9 @@ _KEPT_FIELDS = frozenset(
     }
 )
 """Fields with which a parked pull is run again."""
-_KEPT_WITH_SUBSCRIPTION = _KEPT_FIELDS | {"subscription", "expressionType"}
+_KEPT_WITH_SUBSCRIPTION: Final = _KEPT_FIELDS | {"subscription", "expressionType"}
 
-_RECORD_HEAD = struct.Struct(">i16xq")  # total size, then the queue offset at byte 20
+_RECORD_HEAD: Final = struct.Struct(">i16xq")  # total size, then the queue offset at byte 20
 _FILTER_FACTOR: Final = 12
 """A filter takes up to so many times the memory of its expression: tags of one letter."""
 _COMMIT_OFFSET: Final = PullSysFlag.COMMIT_OFFSET
@@ -99,12 +99,12 @@ DISK_PATIENCE_MS: Final = 3000
 _PACED_FROM: Final = 512
 _PACED_TO: Final = 1024
 _NEVER: Final = 1 << 62
-_CPP = LanguageCode.CPP
+_CPP: Final = LanguageCode.CPP
 _FOUND: Final = GetStatus.FOUND
 _NOT_IN_MEMORY: Final = GetStatus.NOT_IN_MEMORY
 _SLAVE: Final = BrokerRole.SLAVE
 
-_CODES = {
+_CODES: Final = {
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
@@ -115,7 +115,7 @@ _CODES = {
     GetStatus.NOT_IN_MEMORY: ResponseCode.PULL_NOT_FOUND,
 }
 # Findings in which nothing was scanned: here a slave does not correct the client's offset.
-_CORRECTIONS = {
+_CORRECTIONS: Final = {
     GetStatus.NO_MESSAGE_IN_QUEUE,
     GetStatus.OFFSET_TOO_SMALL,
     GetStatus.OFFSET_OVERFLOW_BADLY,

@@ -66,9 +66,8 @@ from trioha.wire.properties import (
 )
 from trioha.wire.remoting_command import Buffer, ExtValue, RemotingCommand
 from trioha.wire.timers import WANTED, is_timer
-from trioha.wire.unique_id import id_place
 
-DLQ_QUEUE_NUMS = 1
+DLQ_QUEUE_NUMS: Final = 1
 # Looking a member up in its enum costs more than the comparison it is for.
 _BORNHOST_V6: Final = int(SysFlag.BORNHOST_V6)
 _HOST_V6_BITS: Final = int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6)
@@ -207,16 +206,13 @@ class SendProcessor:
         """
         body = self._body_of(request)
         sys_flag = self._sys_flag(channel, header, topic)
-        raw = header.properties
-        begin, end = id_place(raw)
-        if begin < end and not sys_flag & _TRANSACTION_MASK:
-            before, key, after = raw[:begin], raw[begin:end], raw[end:]
-            shape = self._shapes.known.get(before + after)
-            if shape is None:
-                shape = self._shapes.learn(before, after)
+        if not sys_flag & _TRANSACTION_MASK:
+            key = self._shapes.id_of(header.properties)
+            shape = self._shapes.last
             if (
-                shape.is_plain
-                and len(raw) < _SMALL_PROPERTIES
+                key is not None
+                and shape.is_plain
+                and len(header.properties) < _SMALL_PROPERTIES
                 and not header.topic.startswith(RETRY_PREFIX)
             ):
                 return (

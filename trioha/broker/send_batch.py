@@ -58,6 +58,7 @@ CHECKED_MESSAGES = 65_536
 """Messages whose lengths are checked in one turn, before the first is stored: 30 ms."""
 _SMALL_BYTES = SLICE_MESSAGES * ELEMENT_SIZE_MIN
 """A batch of so many bytes is one slice, whatever it holds."""
+_hexlify: Final = hexlify
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
 _SMALL_PROPERTIES: Final = PROPERTIES_BYTES_MAX // 2
@@ -235,7 +236,7 @@ def message_ids(host_id: bytes, offsets: Sequence[int]) -> bytes:
 
 def message_id(host_id: bytes, offset: int) -> bytes:
     """Return the offset id of a message on this host."""
-    return host_id + hexlify(offset.to_bytes(8, "big")).upper()
+    return host_id + _hexlify(offset.to_bytes(8, "big")).upper()
 
 
 def _entry(flag: int, body: bytes, own: bytes, shared: dict[str, str], suffix: bytes) -> BatchEntry:

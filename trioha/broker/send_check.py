@@ -26,12 +26,12 @@ from trioha.wire.names import (
 )
 from trioha.wire.remoting_command import RemotingCommand
 
-_KNOWN_GOOD_MAX = 65_536  # names; the set starts anew beyond
+_KNOWN_GOOD_MAX: Final = 65_536  # names; the set starts anew beyond
 # Looking a member up in its enum costs more than the comparison it is for.
 _SLAVE: Final = BrokerRole.SLAVE
 _WRITE: Final = int(Perm.WRITE)
-_UNIT_TOPIC = 1  # TopicSysFlag
-_UNIT_SUBSCRIPTION = 2
+_UNIT_TOPIC: Final = 1  # TopicSysFlag
+_UNIT_SUBSCRIPTION: Final = 2
 
 
 class SendCheck:

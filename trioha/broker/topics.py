@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from trioha.broker.metadata_ops import OnOp, TopicGone, TopicPut, ignore_op
 from trioha.config import BrokerConfig
@@ -37,10 +38,10 @@ from trioha.wire.refusals import system_error
 TOPICS_MAX = 50_000
 """Limit: each topic costs a directory per queue and 150 bytes of a registration, 7 MB in all."""
 
-_RW = Perm.READ | Perm.WRITE
-_BENCHMARK_QUEUES = 1024
-_CLUSTER_QUEUES = 16
-_SCHEDULE_QUEUES = 18
+_RW: Final = Perm.READ | Perm.WRITE
+_BENCHMARK_QUEUES: Final = 1024
+_CLUSTER_QUEUES: Final = 16
+_SCHEDULE_QUEUES: Final = 18
 
 
 class TopicTable:

@@ -23,6 +23,7 @@ PUT_RANGES: Final = (
     ("10s~", None),
 )
 """RocketMQ's ranges (StoreStatsService): name, and the milliseconds below which its times lie."""
+_bisect_right: Final = bisect_right
 _BIN_ENDS_MS: Final = [1 << number for number in range(WAIT_BINS - 1)]
 _RANGE_ENDS_MS: Final = [end_ms for _, end_ms in PUT_RANGES if end_ms is not None]
 _ENDS_MS: Final = sorted({*_BIN_ENDS_MS, *_RANGE_ENDS_MS})
@@ -87,7 +88,7 @@ class WaitHistogram:
         self.waited_ms += count * waited_ms
         if waited_ms > self._longest_ms:
             self._longest_ms = waited_ms
-        self.counts[bisect_right(_ENDS_MS, waited_ms)] += count
+        self.counts[_bisect_right(_ENDS_MS, waited_ms)] += count
 
     def take_longest_ms(self) -> int:
         """Return the longest wait since the last call."""
@@ -101,5 +102,5 @@ def _sums(counts: list[int], ends_ms: list[int]) -> list[int]:
     sums = [0] * (len(ends_ms) + 1)
     for number, count in enumerate(counts):
         shortest_ms = _ENDS_MS[number - 1] if number else 0
-        sums[bisect_right(ends_ms, shortest_ms)] += count
+        sums[_bisect_right(ends_ms, shortest_ms)] += count
     return sums

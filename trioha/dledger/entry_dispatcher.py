@@ -21,6 +21,7 @@ segments by the same pipelined APPENDs, which can be resumed at any record.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from trioha.dledger.ledger import Ledger
 from trioha.dledger.member_state import MemberState
@@ -36,13 +37,23 @@ from trioha.dledger.messages import (
 )
 from trioha.wire.remoting_command import Buffer
 
+# Looking a member up in its enum costs more than the comparison it is for.
+_APPEND: Final = PushType.APPEND
+_COMMIT: Final = PushType.COMMIT
+_COMPARE: Final = PushType.COMPARE
+_INSTALL_SNAPSHOT: Final = PushType.INSTALL_SNAPSHOT
+_TRUNCATE: Final = PushType.TRUNCATE
+_BELOW_BEGIN: Final = PushStatus.BELOW_BEGIN
+_GAP: Final = PushStatus.GAP
+_SUCCESS: Final = PushStatus.SUCCESS
+
 
 class EntryDispatcher:
     """Pushes to one follower, from our election until we step down."""
 
     def __init__(self, state: MemberState, ledger: Ledger, follower: str) -> None:
         self.follower = follower
-        self.phase = PushType.COMPARE
+        self.phase = _COMPARE
         self.matched_offset = 0
         """End of the log that is proved to be ours. Falls only when the follower has lost bytes."""
         self.held_offset = 0
@@ -72,7 +83,7 @@ class EntryDispatcher:
     def owes_commit(self) -> bool:
         """The follower has all bytes, but does not know yet that the newest are committed."""
         return (
-            self.phase is PushType.APPEND
+            self.phase is _APPEND
             and not self._inflight
             and self._told_commit < self._state.committed_offset
         )
@@ -85,7 +96,7 @@ class EntryDispatcher:
 
     def dispatch(self) -> None:
         """Push whatever the phase and the window allow now."""
-        if self.phase is PushType.APPEND:
+        if self.phase is _APPEND:
             self._append_all()
         elif self._waiting_since_ms is None:
             self._push()
@@ -95,7 +106,7 @@ class EntryDispatcher:
         since = self._waiting_since_ms
         if since is not None and self._state.now_ms - since >= self._state.settings.retry_ms:
             # The follower may be down: ask one small question, do not send the window again.
-            self._turn(self.phase if self.phase is not PushType.APPEND else PushType.COMPARE)
+            self._turn(self.phase if self.phase is not _APPEND else _COMPARE)
         self.dispatch()
 
     def heartbeat_sent(self, sent_ms: int) -> None:
@@ -108,16 +119,16 @@ class EntryDispatcher:
         self.echoed_round = max(self.echoed_round, response.read_round)
         sent_ms, matched_then = self._heartbeat_matched
         if (
-            self.phase is PushType.APPEND
+            self.phase is _APPEND
             and response.sent_ms == sent_ms
             and response.matched_offset < matched_then
         ):
             # The follower has restarted, and may have lost bytes that it had not fsynced.
-            self._turn(PushType.COMPARE)
-        elif self.phase is PushType.APPEND:
+            self._turn(_COMPARE)
+        elif self.phase is _APPEND:
             self._progress(response.matched_offset)
         elif self._is_lost(response.sent_ms):
-            self._turn(PushType.COMPARE)
+            self._turn(_COMPARE)
         self.held_offset = max(self.held_offset, response.held_offset)
         self.dispatch()
 
@@ -126,33 +137,30 @@ class EntryDispatcher:
         self.held_offset = max(self.held_offset, response.held_offset)
         if response.sequence and response.sequence < self._valid_from:
             return  # the answer to a push of an earlier phase, see above
-        if response.type in (PushType.APPEND, PushType.COMMIT):
+        if response.type in (_APPEND, _COMMIT):
             self._on_append_response(response)
         elif response.type is self.phase and response.sequence == self._sequence:
             self._on_turn_response(response)
         self.dispatch()
 
     def _on_append_response(self, response: PushResponse) -> None:
-        if self.phase is not PushType.APPEND:
+        if self.phase is not _APPEND:
             return
-        if response.status is PushStatus.SUCCESS:
+        if response.status is _SUCCESS:
             self._progress(response.matched_offset)
-        elif response.status is PushStatus.GAP and response.matched_offset >= self.matched_offset:
+        elif response.status is _GAP and response.matched_offset >= self.matched_offset:
             self._append_from(response.matched_offset)
         else:
-            self._turn(PushType.COMPARE)
+            self._turn(_COMPARE)
 
     def _on_turn_response(self, response: PushResponse) -> None:
         """Choose the next phase by the answer to the COMPARE, TRUNCATE or INSTALL_SNAPSHOT."""
-        if self.phase is not PushType.COMPARE and response.status is not PushStatus.SUCCESS:
-            self._turn(PushType.COMPARE)
-        elif (
-            response.status is PushStatus.BELOW_BEGIN
-            or response.matched_offset < self._state.begin_offset
-        ):
-            self._turn(PushType.INSTALL_SNAPSHOT)
-        elif self.phase is PushType.COMPARE and response.conflict:
-            self._turn(PushType.TRUNCATE)
+        if self.phase is not _COMPARE and response.status is not _SUCCESS:
+            self._turn(_COMPARE)
+        elif response.status is _BELOW_BEGIN or response.matched_offset < self._state.begin_offset:
+            self._turn(_INSTALL_SNAPSHOT)
+        elif self.phase is _COMPARE and response.conflict:
+            self._turn(_TRUNCATE)
             self.matched_offset = response.matched_offset
         else:
             self._append_from(response.matched_offset)
@@ -176,7 +184,7 @@ class EntryDispatcher:
         fail. If a network reorders the two, the price is one question more.
         """
         since = self._waiting_since_ms
-        return self.phase is PushType.COMPARE and since is not None and since < sent_ms
+        return self.phase is _COMPARE and since is not None and since < sent_ms
 
     def _turn(self, phase: PushType) -> None:
         self.phase = phase
@@ -185,7 +193,7 @@ class EntryDispatcher:
         self._waiting_since_ms = None
 
     def _append_from(self, matched_offset: int) -> None:
-        self._turn(PushType.APPEND)
+        self._turn(_APPEND)
         self.matched_offset = self.next_offset = matched_offset
 
     def _push(self) -> None:
@@ -194,11 +202,11 @@ class EntryDispatcher:
         self._sequence += 1
         self._waiting_since_ms = state.now_ms
         head = (state.member_id, self.follower, state.term, self._sequence)
-        if self.phase is PushType.COMPARE:
+        if self.phase is _COMPARE:
             state.messages.append(
                 Compare(*head, state.begin_offset, state.end_offset, state.terms.rows)
             )
-        elif self.phase is PushType.TRUNCATE:
+        elif self.phase is _TRUNCATE:
             offset = self.matched_offset
             terms = state.terms
             state.messages.append(
@@ -215,7 +223,7 @@ class EntryDispatcher:
         state, settings = self._state, self._state.settings
         if self.next_offset < state.begin_offset:
             # Retention has deleted the bytes that the follower needs next: compare again.
-            self._turn(PushType.COMPARE)
+            self._turn(_COMPARE)
             self._push()
             return
         while (

@@ -22,6 +22,8 @@ APPENDs by one answer.
 
 from __future__ import annotations
 
+from typing import Final
+
 from trioha.dledger.ledger import Ledger
 from trioha.dledger.member_state import MemberState
 from trioha.dledger.messages import (
@@ -38,6 +40,16 @@ from trioha.dledger.messages import (
 )
 from trioha.dledger.term_table import Row, TermTable
 from trioha.errors import RemoteProtocolError
+
+# Looking a member up in its enum costs more than the comparison it is for.
+_APPEND: Final = PushType.APPEND
+_COMPARE: Final = PushType.COMPARE
+_INSTALL_SNAPSHOT: Final = PushType.INSTALL_SNAPSHOT
+_TRUNCATE: Final = PushType.TRUNCATE
+_BELOW_BEGIN: Final = PushStatus.BELOW_BEGIN
+_GAP: Final = PushStatus.GAP
+_INCONSISTENT_STATE: Final = PushStatus.INCONSISTENT_STATE
+_SUCCESS: Final = PushStatus.SUCCESS
 
 
 class EntryHandler:
@@ -75,11 +87,11 @@ class EntryHandler:
         _check_terms(compare, compare.rows, compare.begin_offset, compare.end_offset)
         common = self._common(compare.rows, compare.begin_offset, compare.end_offset)
         if common < compare.begin_offset:
-            self._answer(compare, PushType.COMPARE, PushStatus.BELOW_BEGIN)
+            self._answer(compare, _COMPARE, _BELOW_BEGIN)
             return
         self._matched(common)
         conflict = common < min(state.end_offset, compare.end_offset)
-        self._answer(compare, PushType.COMPARE, PushStatus.SUCCESS, common, conflict=conflict)
+        self._answer(compare, _COMPARE, _SUCCESS, common, conflict=conflict)
 
     def on_truncate(self, truncate: Truncate) -> None:
         """Cut the log where its bytes are of another term than the leader's.
@@ -90,7 +102,7 @@ class EntryHandler:
         state = self._state
         offset = truncate.phy_offset
         if not self._builds_on(offset, truncate.prev_term):
-            self._answer(truncate, PushType.TRUNCATE, PushStatus.INCONSISTENT_STATE)
+            self._answer(truncate, _TRUNCATE, _INCONSISTENT_STATE)
             return
         if not self._ledger.is_boundary(offset):
             raise RemoteProtocolError(
@@ -105,7 +117,7 @@ class EntryHandler:
                     f"same up to {state.matched_offset}, committed up to {state.committed_offset}"
                 )
             state.truncate(offset)
-        self._answer(truncate, PushType.TRUNCATE, PushStatus.SUCCESS)
+        self._answer(truncate, _TRUNCATE, _SUCCESS)
 
     def on_append(self, append: Append) -> None:
         """Append the bytes that the log lacks.
@@ -118,13 +130,13 @@ class EntryHandler:
             return  # no answer: the leader repeats the push
         start, end = append.prev_offset, append.prev_offset + len(append.body)
         if start > state.end_offset:
-            self._answer(append, PushType.APPEND, PushStatus.GAP)
+            self._answer(append, _APPEND, _GAP)
             return
         if start < state.begin_offset:
             return  # a late duplicate: retention has deleted that part since
         known = self._known_until(append, start, end)
         if known < 0:  # Raft 5.3, consistency check
-            self._answer(append, PushType.APPEND, PushStatus.INCONSISTENT_STATE)
+            self._answer(append, _APPEND, _INCONSISTENT_STATE)
             return
         if known < end:
             body, term = append.body[known - start :], append.entry_term
@@ -139,7 +151,7 @@ class EntryHandler:
         self._matched(end)
         state.commit(min(append.committed_offset, state.matched_offset))
         if append.body and state.held_offset >= end:
-            self._answer(append, PushType.APPEND, PushStatus.SUCCESS)
+            self._answer(append, _APPEND, _SUCCESS)
 
     def on_install(self, install: Install) -> None:
         """Empty the log and begin where the leader's log begins.
@@ -155,7 +167,7 @@ class EntryHandler:
         if not state.writable or state.failed:
             return
         if state.matched_offset >= begin:  # done already: the leader has not got the answer
-            self._answer(install, PushType.INSTALL_SNAPSHOT, PushStatus.SUCCESS)
+            self._answer(install, _INSTALL_SNAPSHOT, _SUCCESS)
             return
         committed = state.committed_offset
         its_term = TermTable(install.rows).term_at(committed)
@@ -177,7 +189,7 @@ class EntryHandler:
             # may have committed so much since its last heartbeat: it asks again after the next.
             return
         state.reset(begin, TermTable(install.rows), install.configuration)
-        self._answer(install, PushType.INSTALL_SNAPSHOT, PushStatus.SUCCESS)
+        self._answer(install, _INSTALL_SNAPSHOT, _SUCCESS)
 
     def on_flushed(self) -> None:
         """Tell the leader how much of its log is on our disk now."""
@@ -188,9 +200,9 @@ class EntryHandler:
                     state.member_id,
                     state.leader_id,
                     state.term,
-                    PushType.APPEND,
+                    _APPEND,
                     0,
-                    PushStatus.SUCCESS,
+                    _SUCCESS,
                     state.matched_offset,
                     self._held(),
                 )

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
+from typing import Final
 
 from trioha.dledger.entry_dispatcher import EntryDispatcher
 from trioha.dledger.ledger import Ledger
@@ -34,14 +35,14 @@ from trioha.dledger.quorum import reached_by_majority
 from trioha.dledger.ready import Control, ReadReady
 from trioha.errors import RemoteProtocolError
 
-READS_MAX = 10_000
+READS_MAX: Final = 10_000
 """Largest count of reads that wait for a majority; DLedger's limit of pending appends."""
 
-_NEVER = 1 << 62
-_HELD_OFFSET = attrgetter("held_offset")
-_HEARD_MS = attrgetter("heard_ms")
-_ECHOED_MS = attrgetter("echoed_ms")
-_ECHOED_ROUND = attrgetter("echoed_round")
+_NEVER: Final = 1 << 62
+_HELD_OFFSET: Final = attrgetter("held_offset")
+_HEARD_MS: Final = attrgetter("heard_ms")
+_ECHOED_MS: Final = attrgetter("echoed_ms")
+_ECHOED_ROUND: Final = attrgetter("echoed_round")
 
 
 class Leadership:

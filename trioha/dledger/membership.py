@@ -18,13 +18,14 @@ has not used before.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import attrs
 
 from trioha.dledger.settings import MEMBERS_MAX
 from trioha.errors import RemoteProtocolError
 
-MEMBER_ID_CHARS_MAX = 64
+MEMBER_ID_CHARS_MAX: Final = 64
 
 
 class ChangeKind(enum.Enum):

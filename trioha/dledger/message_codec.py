@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 import attrs
@@ -30,18 +30,18 @@ from trioha.errors import ConfigError, RemoteProtocolError
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import Buffer
 
-LOG_BYTES_MAX = 8 << 20
+LOG_BYTES_MAX: Final = 8 << 20
 """Log bytes in one message: a batch of 1 MiB, or one record, which RocketMQ limits to 4 MiB."""
-HEAD_BYTES_MAX = 2 << 20
+HEAD_BYTES_MAX: Final = 2 << 20
 """A full table of terms is 65,536 rows of at most 18 bytes."""
-TERM_MAX = 1 << 48
+TERM_MAX: Final = 1 << 48
 """No group reaches it by elections: at ten a second they take 890,000 years."""
-REASON_CHARS_MAX = 200
-_OFFSET_MAX = (1 << 63) - 1
-_HEAD_SIZE = struct.Struct(">I")
+REASON_CHARS_MAX: Final = 200
+_OFFSET_MAX: Final = (1 << 63) - 1
+_HEAD_SIZE: Final = struct.Struct(">I")
 # A call of an enum costs 0.8 us, and an answer has two.
-_PUSH_TYPES = {int(kind): kind for kind in say.PushType}
-_PUSH_STATUSES = {int(status): status for status in say.PushStatus}
+_PUSH_TYPES: Final = {int(kind): kind for kind in say.PushType}
+_PUSH_STATUSES: Final = {int(status): status for status in say.PushStatus}
 
 _Check = Callable[[Any], Any]
 
@@ -155,11 +155,11 @@ _KINDS: tuple[tuple[type[say.RaftMessage], RequestCode], ...] = (
     (say.Install, RequestCode.TRIOHA_RAFT_INSTALL),
     (say.TimeoutNow, RequestCode.TRIOHA_RAFT_TRANSFER),
 )
-_NUMBER = {kind: number for number, (kind, _) in enumerate(_KINDS)}
-_CODE = dict(_KINDS)
-_APPEND = _NUMBER[say.Append]
-_INSTALL = _NUMBER[say.Install]
-_VOTE_RESPONSE = _NUMBER[say.VoteResponse]
+_NUMBER: Final = {kind: number for number, (kind, _) in enumerate(_KINDS)}
+_CODE: Final = dict(_KINDS)
+_APPEND: Final = _NUMBER[say.Append]
+_INSTALL: Final = _NUMBER[say.Install]
+_VOTE_RESPONSE: Final = _NUMBER[say.VoteResponse]
 
 
 def _fields_of(kind: type[say.RaftMessage]) -> list[str]:
@@ -172,8 +172,10 @@ def _fields_of(kind: type[say.RaftMessage]) -> list[str]:
 _CHECKS: list[tuple[_Check, ...]] = [
     tuple(_FIELDS.get(name, _offset) for name in _fields_of(kind)) for kind, _ in _KINDS
 ]
-_VALUES_OF = [attrgetter("source", "target", "term", *_fields_of(kind)) for kind, _ in _KINDS]
-_BODY_PLACE = [field.name for field in attrs.fields(say.Append)].index("body")
+_VALUES_OF: Final = [
+    attrgetter("source", "target", "term", *_fields_of(kind)) for kind, _ in _KINDS
+]
+_BODY_PLACE: Final = [field.name for field in attrs.fields(say.Append)].index("body")
 
 
 def code_of(message: say.RaftMessage) -> RequestCode:

@@ -22,7 +22,7 @@ DLedgerEntryPusher, DLedgerLeaderElector and MemberState; where it departs, the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trioha.dledger import messages as say
 from trioha.dledger.entry_handler import EntryHandler
@@ -40,7 +40,7 @@ from trioha.errors import LocalProtocolError, RemoteProtocolError
 if TYPE_CHECKING:
     from random import Random
 
-_FROM_LEADER = (say.Heartbeat, say.Push, say.TimeoutNow)
+_FROM_LEADER: Final = (say.Heartbeat, say.Push, say.TimeoutNow)
 
 
 class RaftNode:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from trioha.errors import ConfigError
 
-TERMS_MAX = 1 << 16
+TERMS_MAX: Final = 1 << 16
 """Terms that a log may hold at once: 1 MiB in a COMPARE. One election a second for 18 hours."""
-TERM_ROOM = 1 << 32
+TERM_ROOM: Final = 1 << 32
 """Most that a message's term may exceed this member's: one election a second for 136 years. The
 field of a term is 65,536 times as large, so one false term brings no group to its end."""
-MEMBERS_MAX = 15
+MEMBERS_MAX: Final = 15
 """Voters and learners together. One leader sends the whole log to each of them."""
 
 

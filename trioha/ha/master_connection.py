@@ -23,6 +23,7 @@ last empty frame at the nearest offset we do hold, from which the slave learns t
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
 from trioha.ha import auth
@@ -43,12 +44,12 @@ from trioha.wire.keyring import Keyring, keyring_of
 from trioha.wire.need_data import NEED_DATA, NeedData
 from trioha.wire.remoting_command import Buffer
 
-_pack_header = TRANSFER_HEADER.pack
-_pack_extended = EXTENDED_HEADER.pack
-_HANDSHAKE = struct.Struct(">iHHi")
+_pack_header: Final = TRANSFER_HEADER.pack
+_pack_extended: Final = EXTENDED_HEADER.pack
+_HANDSHAKE: Final = struct.Struct(">iHHi")
 """State, two flags, length of the address behind: the opening of a slave of RocketMQ 5 in
 controller mode (AutoSwitchHAClient.java)."""
-_STATE_HANDSHAKE = 1
+_STATE_HANDSHAKE: Final = 1
 
 
 class MasterConnection:

@@ -17,6 +17,7 @@ requests that wait for a response (`pending_max`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 
@@ -29,14 +30,14 @@ from trioha.wire.tls_errors import NEEDS_TLS, TLS_ALERT, TLS_HANDSHAKE
 
 OnResponse = Callable[[RemotingCommand | None], None]
 
-_OPAQUE_MASK = 0x7FFFFFFF
-SMALL_FRAME_BYTES = 65_536
+_OPAQUE_MASK: Final = 0x7FFFFFFF
+SMALL_FRAME_BYTES: Final = 65_536
 """A smaller frame is not judged: no limit is below it, and it is one read at most. It counts in the
 budget until it is whole."""
-HEADER_BYTES_MAX = 262_144
+HEADER_BYTES_MAX: Final = 262_144
 """Properties of 32 KiB, each byte of them as \\u0001, and the other fields of a send."""
-_SMALL_CHUNK_BYTES = 4_096
-_JOINED_CHUNK_BYTES = 65_536
+_SMALL_CHUNK_BYTES: Final = 4_096
+_JOINED_CHUNK_BYTES: Final = 65_536
 
 
 class FrameRejected(Exception):

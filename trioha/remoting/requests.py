@@ -31,6 +31,7 @@ TURN_REQUESTS: Final = 256
 TURN_MS: Final = 20
 TURN_UNSENT_BYTES: Final = 1_048_576
 """Bytes of answers after which a connection's other requests wait until its peer has read."""
+_SENDS: Final = SENDS
 _REJECTIONS: Final = (
     int(ResponseCode.NO_PERMISSION),
     int(ResponseCode.SYSTEM_ERROR),
@@ -123,7 +124,7 @@ class Requests:
             if command.flag & 1:
                 machine.response_received(command)
                 continue
-            is_send = command.code in SENDS
+            is_send = command.code in _SENDS
             if is_over and is_send and not command.flag & 2:
                 continue
             if is_behind and not command.flag & 2:

@@ -9,6 +9,7 @@ inside a record.
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from trioha.errors import OffsetOutOfRange, StoreError
 from trioha.store.mapped_file import NO_BUFFER, MappedFile
@@ -24,7 +25,7 @@ from trioha.wire.record import (
 )
 from trioha.wire.remoting_command import Buffer
 
-_EMPTY = memoryview(b"")
+_EMPTY: Final = memoryview(b"")
 
 
 class CommitLog:

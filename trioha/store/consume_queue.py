@@ -12,23 +12,23 @@ import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from trioha.store.interface import DiskBlock
 from trioha.store.mapped_file import NO_BUFFER
 from trioha.store.mapped_file_queue import MappedFileQueue
-from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
+from trioha.store.store_config import QUEUE_ENTRY_BYTES as _SIZE
+from trioha.store.store_config import StoreConfig
+from trioha.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from trioha.wire.record import FIXED_SIZE
 
-ENTRY = struct.Struct(">qiq")
-PADDING_SIZE = 0x7FFFFFFF
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
+ENTRY: Final = struct.Struct(">qiq")
+PADDING_SIZE: Final = 0x7FFFFFFF
 
-_TAGS_CODE = struct.Struct(">q")
-_TAGS_CODE_AT = ENTRY.size - _TAGS_CODE.size
-_PADDING = ENTRY.pack(0, PADDING_SIZE, 0)
-_PACK = ENTRY.pack_into
-_SIZE = QUEUE_ENTRY_BYTES
+_TAGS_CODE: Final = struct.Struct(">q")
+_TAGS_CODE_AT: Final = ENTRY.size - _TAGS_CODE.size
+_PADDING: Final = ENTRY.pack(0, PADDING_SIZE, 0)
+_PACK: Final = ENTRY.pack_into
 
 
 class ConsumeQueue:

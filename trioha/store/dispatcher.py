@@ -20,7 +20,7 @@ from librt.strings import (
 
 from trioha.errors import CommitLogCorrupted
 from trioha.store.commitlog import CommitLog
-from trioha.store.consume_queue import TIMER_TOPIC, ConsumeQueue
+from trioha.store.consume_queue import ConsumeQueue
 from trioha.store.consume_queues import ConsumeQueues, QueueKey, is_storable
 from trioha.store.index_file import Keyed
 from trioha.store.index_files import IndexFiles, keys_of
@@ -30,7 +30,7 @@ from trioha.store.record_scan import resynchronise
 from trioha.store.store_config import StoreConfig
 from trioha.wire.codes import SysFlag
 from trioha.wire.java_hash import string_hash
-from trioha.wire.names import RAFT_TOPICS
+from trioha.wire.names import RAFT_TOPICS, TIMER_TOPIC
 from trioha.wire.properties import Property, decode_properties
 from trioha.wire.record import (
     BLANK_MAGIC,
@@ -57,7 +57,7 @@ _HEAD_SIZE: Final = 88
 _PIECE_BYTES: Final = 65_536
 _TAG_CODES_MAX: Final = 4096
 
-QUEUE_INDEX_MAX = 1 << 58
+QUEUE_INDEX_MAX: Final = 1 << 58
 """A file's name holds 20 digits of byte offset; damaged or hostile records ask for more."""
 
 

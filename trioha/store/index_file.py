@@ -22,10 +22,10 @@ from trioha.store.mapped_file import MappedFile
 from trioha.store.store_config import StoreConfig
 
 # beginTimestamp, endTimestamp, beginPhyOffset, endPhyOffset, used slots, next entry number
-_HEADER = struct.Struct(">qqqqii")
-_SLOT = struct.Struct(">i")
+_HEADER: Final = struct.Struct(">qqqqii")
+_SLOT: Final = struct.Struct(">i")
 # keyHash, phyOffset, seconds after beginTimestamp, previous entry in the slot
-_ENTRY = struct.Struct(">iqii")
+_ENTRY: Final = struct.Struct(">iqii")
 _HEADER_SIZE: Final = 40
 _SLOT_SIZE: Final = 4
 _ENTRY_SIZE: Final = 20
@@ -33,7 +33,7 @@ _I32_MAX: Final = 0x7FFFFFFF
 _GET_SLOT: Final = _SLOT.unpack_from
 _PUT_SLOT: Final = _SLOT.pack_into
 
-NAME_DIGITS = 17
+NAME_DIGITS: Final = 17
 
 Keyed = tuple[int, int, str, bytes]
 """phy_offset, store timestamp, topic, one key of a record."""

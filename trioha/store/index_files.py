@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from trioha.errors import CommitLogCorrupted, DiskFull, StoreError
 from trioha.store.checkpoint import RecoveryPoint
@@ -26,9 +27,9 @@ from trioha.wire.unique_id import id_place
 LogReader = Callable[[int, int], tuple[list[Keyed], int]]
 """(offset, bytes_max) -> the keys of the records from there on, and where to read on."""
 
-_SYNC_INTERVAL_S = 30
+_SYNC_INTERVAL_S: Final = 30
 """Slots are dirty all over the file, so syncing it costs up to its 20 MB of slots each time."""
-_QUERY_DRAIN_MAX = 8192
+_QUERY_DRAIN_MAX: Final = 8192
 
 
 def keys_of(properties: bytes) -> list[bytes]:

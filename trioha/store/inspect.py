@@ -15,12 +15,12 @@ from pathlib import Path
 import attrs
 
 from trioha.errors import StoreError
-from trioha.store.consume_queue import ENTRY, SCHEDULE_TOPIC, TIMER_TOPIC
+from trioha.store.consume_queue import ENTRY
 from trioha.store.mapped_file_queue import NAME_DIGITS
 from trioha.store.record_scan import resynchronise, walk
 from trioha.wire.codes import SysFlag
 from trioha.wire.java_hash import string_hash
-from trioha.wire.names import RAFT_TOPICS
+from trioha.wire.names import RAFT_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from trioha.wire.record import (
     BLANK_MAGIC,
     BLANK_SIZE,

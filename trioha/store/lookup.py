@@ -21,10 +21,10 @@ from trioha.store.interface import (
 from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
 from trioha.wire.record import RecordError, dispatch_fields, peek, properties_of
 
-_SCAN_BYTES_MIN = 16000
+_SCAN_BYTES_MIN: Final = 16000
 """Queue bytes one pull may look through, or more if it wants more messages: RocketMQ's figure."""
-_FILTER_WORK_MAX = 65_536
-_PROPERTY_BYTES_SHIFT = 4
+_FILTER_WORK_MAX: Final = 65_536
+_PROPERTY_BYTES_SHIFT: Final = 4
 """A pull stops at the record at which its filter has done so many steps, 16 bytes of properties
 being one. 800 records of 20 steps each come to a quarter of that."""
 _BLOCK_BYTES: Final = 128 << 10
@@ -46,8 +46,8 @@ _WINDOWS_MAX: Final = 1024
 UNBOUNDED: Final = 1 << 62
 """Value of `readable_offset` that lets readers see everything that is dispatched."""
 
-_NOTHING = memoryview(b"")
-_NEIGHBOURS_MAX = 64
+_NOTHING: Final = memoryview(b"")
+_NEIGHBOURS_MAX: Final = 64
 
 
 @lru_cache(maxsize=_NEIGHBOURS_MAX)

@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from trioha.errors import DiskFull, StoreError
 from trioha.wire.remoting_command import Buffer
@@ -25,7 +26,7 @@ _PIECE_BYTES = 1 << 20
 _ZEROS = bytes(_PIECE_BYTES)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
-NO_BUFFER = mmap.mmap(-1, 1)
+NO_BUFFER: Final = mmap.mmap(-1, 1)
 """Stands for "no file is selected"; nobody writes to it."""
 
 

@@ -38,6 +38,7 @@ _SHARED: Final = {
 }
 _MAGIC_BYTES: Final = MAGIC.to_bytes(4, "big")
 _LENGTH: Final = struct.Struct(">H").pack
+_crc32: Final = crc32
 
 
 def record_bytes(
@@ -63,7 +64,7 @@ def record_bytes(
                     size,
                     _MAGIC,
                     # 0 is a checksum like any other, never "none".
-                    crc32(body) & 0x7FFFFFFF,
+                    _crc32(body) & 0x7FFFFFFF,
                     message.queue_id,
                     message.flag,
                     queue_offset,
@@ -144,7 +145,7 @@ def batch_bytes(
             size = record_bytes_min + body_size + properties_size
             write_i32_be(records, size)
             records.write(_MAGIC_BYTES)
-            write_i32_be(records, crc32(body) & 0x7FFFFFFF)
+            write_i32_be(records, _crc32(body) & 0x7FFFFFFF)
             write_i32_be(records, queue_id)
             write_i32_be(records, flag)
             write_i64_be(records, queue_offset)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from trioha.config import DELAY_LEVELS, BrokerConfig
 from trioha.errors import ConfigError
 
-QUEUE_ENTRY_BYTES = 20
+QUEUE_ENTRY_BYTES: Final = 20
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from trioha.errors import DiskFull, StoreError
 from trioha.journal import EventSink
 from trioha.store.retention import DiskUsage
 from trioha.store.store_config import StoreConfig
 
-_RETRY_MS = 1000
+_RETRY_MS: Final = 1000
 """A full disk is asked again so often; the asking itself can take the disk milliseconds."""
 
 

@@ -17,8 +17,8 @@ from trioha.errors import RemoteProtocolError
 from trioha.wire.properties import PROPERTIES_BYTES_MAX
 from trioha.wire.remoting_command import Buffer
 
-_HEAD = struct.Struct(">iIIii")
-_U16 = struct.Struct(">H")
+_HEAD: Final = struct.Struct(">iIIii")
+_U16: Final = struct.Struct(">H")
 _HEAD_SIZE: Final = 20
 ELEMENT_SIZE_MIN: Final = 22
 ALL: Final = 1 << 30

@@ -6,6 +6,7 @@ Names are those of RequestCode, ResponseCode, LanguageCode and MQVersion in Rock
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class RequestCode(IntEnum):
@@ -145,7 +146,7 @@ class RequestCode(IntEnum):
     TRIOHA_TIMERS = 30051
 
 
-SENDS = frozenset(
+SENDS: Final = frozenset(
     {
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
@@ -223,16 +224,16 @@ class SerializeType(IntEnum):
     ROCKETMQ = 1
 
 
-RESPONSE_FLAG = 1
-ONEWAY_FLAG = 2
+RESPONSE_FLAG: Final = 1
+ONEWAY_FLAG: Final = 2
 
 # Ordinals of MQVersion.java. We are 4.9.8 in every answer; clients below 232 would refuse SQL.
-VERSION_V3_0_11 = 37
-VERSION_V3_4_9 = 121
-VERSION_V4_9_4 = 401
-VERSION_V4_9_8 = 409
+VERSION_V3_0_11: Final = 37
+VERSION_V3_4_9: Final = 121
+VERSION_V4_9_4: Final = 401
+VERSION_V4_9_8: Final = 409
 
-FRAME_BYTES_MAX = 16_777_216  # com.rocketmq.remoting.frameMaxLength, length word included
+FRAME_BYTES_MAX: Final = 16_777_216  # com.rocketmq.remoting.frameMaxLength, length word included
 
 
 class SysFlag:

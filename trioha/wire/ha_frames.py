@@ -15,13 +15,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-REPORT = struct.Struct(">q")
-TRANSFER_HEADER = struct.Struct(">qi")
+REPORT: Final = struct.Struct(">q")
+TRANSFER_HEADER: Final = struct.Struct(">qi")
 
 EXTENDED_MAGIC: Final = b"\xffTHA-EP\x01"
-EXTENDED_OPENING = struct.Struct(f">{len(EXTENDED_MAGIC)}si8si")
-EXTENDED_REPORT = struct.Struct(">qq")
-EXTENDED_HEADER = struct.Struct(">Biqi")
+EXTENDED_OPENING: Final = struct.Struct(f">{len(EXTENDED_MAGIC)}si8si")
+EXTENDED_REPORT: Final = struct.Struct(">qq")
+EXTENDED_HEADER: Final = struct.Struct(">Biqi")
 
 # Plain numbers: looking a member up in its enum costs more than the comparison it is for.
 KIND_LOG: Final = 1

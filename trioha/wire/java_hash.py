@@ -11,18 +11,18 @@ from functools import lru_cache
 from operator import mul
 from typing import Final
 
-_MASK = 0xFFFFFFFF
-_CHUNK = 64
-_POWERS = [1]
+_MASK: Final = 0xFFFFFFFF
+_CHUNK: Final = 64
+_POWERS: Final = [1]
 while len(_POWERS) <= _CHUNK:
     _POWERS.append(_POWERS[-1] * 31 & _MASK)
 # _WEIGHTS[n] are the weights of a text of n units: 31^(n-1) … 31, 1.
-_WEIGHTS = [tuple(reversed(_POWERS[:size])) for size in range(_CHUNK + 1)]
+_WEIGHTS: Final = [tuple(reversed(_POWERS[:size])) for size in range(_CHUNK + 1)]
 # Lengths of a client's unique id, by the kind of its host's address (see `message_id`).
 UNIQUE_ID_CHARS_V4: Final = 32
 UNIQUE_ID_CHARS_V6: Final = 56
-_KEPT_TOPIC_CHARS = 255  # a stored topic is shorter
-_UNIQUE_ID_TAIL_CHARS = 12  # time and counter
+_KEPT_TOPIC_CHARS: Final = 255  # a stored topic is shorter
+_UNIQUE_ID_TAIL_CHARS: Final = 12  # time and counter
 
 
 def string_hash(text: str) -> int:
@@ -71,6 +71,6 @@ def _extend(state: int, text: str) -> int:
         return value
     for start in range(0, size, _CHUNK):
         part = units[start : start + _CHUNK]
-        size = len(part)
-        state = (state * _POWERS[size] + sum(map(mul, part, _WEIGHTS[size]))) & _MASK
+        count = len(part)
+        state = (state * _POWERS[count] + sum(map(mul, part, _WEIGHTS[count]))) & _MASK
     return state

@@ -7,7 +7,7 @@ module keeps none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -42,7 +42,7 @@ class OutgoingJsonHeader(msgspec.Struct, gc=False):
     serializeTypeCurrentRPC: str = "JSON"
 
 
-decode_json_fields = msgspec.json.Decoder(dict[str, ExtValue]).decode
-decode_json_header = msgspec.json.Decoder(JsonHeader).decode
-encode_json_header = msgspec.json.Encoder().encode
+decode_json_fields: Final = msgspec.json.Decoder(dict[str, ExtValue]).decode
+decode_json_header: Final = msgspec.json.Decoder(JsonHeader).decode
+encode_json_header: Final = msgspec.json.Encoder().encode
 """Bytes of an `OutgoingJsonHeader`."""

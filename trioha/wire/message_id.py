@@ -11,14 +11,15 @@ import struct
 from collections.abc import Callable
 from datetime import datetime
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Final
 
 from trioha.errors import RemoteProtocolError
 from trioha.wire.remoting_command import Buffer
 
-_PORT = struct.Struct(">i")
-_OFFSET = struct.Struct(">q")
-_PROCESS = struct.Struct(">HI")
-_SERIAL = struct.Struct(">IH")
+_PORT: Final = struct.Struct(">i")
+_OFFSET: Final = struct.Struct(">q")
+_PROCESS: Final = struct.Struct(">HI")
+_SERIAL: Final = struct.Struct(">IH")
 
 
 def pack_host(host: str, port: int) -> bytes:

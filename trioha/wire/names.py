@@ -7,48 +7,49 @@ file system: no dot, no slash, no NUL passes it.
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from trioha.errors import CommandError
 from trioha.wire.codes import ResponseCode
 
-TOPIC_LENGTH_MAX = 127
+TOPIC_LENGTH_MAX: Final = 127
 """A record stores the topic's length in a signed byte."""
-GROUP_LENGTH_MAX = 255
+GROUP_LENGTH_MAX: Final = 255
 
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
 
-AUTO_CREATE_TOPIC = "TBW102"
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-BENCHMARK_TOPIC = "BenchmarkTest"
-TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
+AUTO_CREATE_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 """Timer messages wait here until their time has come, in queue 0."""
-DELAYED_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
+DELAYED_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 """Their messages go to another topic when they are due."""
-TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
-OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
-RAFT_TOPIC = "TRIOHA_RAFT"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+RAFT_TOPIC: Final = "TRIOHA_RAFT"
 """Control records of a DLEDGER group: terms and members."""
-METADATA_TOPIC = "TRIOHA_METADATA"
+METADATA_TOPIC: Final = "TRIOHA_METADATA"
 """Tables of a DLEDGER group: topics, groups, offsets."""
-SYSTEM_TOPIC_PREFIX = "rmq_sys_"
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-TRANS_GROUP = "CID_RMQ_SYS_TRANS"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+TRANS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """Group whose offsets are a broker's progress in the half queue and in the op queue."""
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 """Group whose offsets are a broker's progress in its revive log."""
-REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
+REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 """Prefix of a revive log's topic; the cluster's name follows."""
-TIMER_GROUP = "CID_RMQ_SYS_TIMER"
+TIMER_GROUP: Final = "CID_RMQ_SYS_TIMER"
 """Group whose offsets are a broker's progress in the queue of timer messages."""
-BROKER_GROUPS = frozenset({TRANS_GROUP, TIMER_GROUP, REVIVE_GROUP})
+BROKER_GROUPS: Final = frozenset({TRANS_GROUP, TIMER_GROUP, REVIVE_GROUP})
 """Groups whose offsets are the broker's own: clients may not commit any."""
 
-SYSTEM_TOPICS = frozenset(
+SYSTEM_TOPICS: Final = frozenset(
     {
         AUTO_CREATE_TOPIC,
         SCHEDULE_TOPIC,
@@ -66,7 +67,7 @@ SYSTEM_TOPICS = frozenset(
 )
 """Topics of which every broker has its own; administrators may not create or delete them."""
 
-RESERVED_TOPICS = frozenset(
+RESERVED_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
         TRANS_HALF_TOPIC,
@@ -81,16 +82,16 @@ RESERVED_TOPICS = frozenset(
 )
 """Clients may not send to these."""
 
-RAFT_TOPICS = frozenset({RAFT_TOPIC, METADATA_TOPIC})
+RAFT_TOPICS: Final = frozenset({RAFT_TOPIC, METADATA_TOPIC})
 """Topics that a DLEDGER group writes into its log. Each store numbers their queues itself."""
 
-OUTCOME_UNKNOWN = "outcome unknown"
+OUTCOME_UNKNOWN: Final = "outcome unknown"
 """Beginning of the remark of an answer that cannot tell whether the change was made."""
 
-FOLLOWER_REMARK = "this broker is a follower: its leader takes this"
+FOLLOWER_REMARK: Final = "this broker is a follower: its leader takes this"
 """Remark of a follower in a DLEDGER group, where a slave would name its master."""
 
-SYSTEM_GROUPS = (
+SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-NAME_VALUE_SEPARATOR = "\x01"
-PROPERTY_SEPARATOR = "\x02"
-KEY_SEPARATOR = " "
-PROPERTIES_BYTES_MAX = 32767
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+KEY_SEPARATOR: Final = " "
+PROPERTIES_BYTES_MAX: Final = 32767
 """Short.MAX_VALUE: the record stores the length as a signed i16."""
 
 
@@ -67,7 +67,7 @@ class Property:
     """Marks an op record that ends one copy of a half message, not the transaction."""
 
 
-SET_BY_BROKERS = frozenset(
+SET_BY_BROKERS: Final = frozenset(
     {
         Property.UNIQ_KEY,
         Property.WAIT,
@@ -87,26 +87,26 @@ Brokers and producers put them there for their own use, or decide them anew.
 """
 
 
-KEYS = Property.KEYS
-TAGS = Property.TAGS
-WAIT = Property.WAIT
-DELAY = Property.DELAY
-RETRY_TOPIC = Property.RETRY_TOPIC
-REAL_TOPIC = Property.REAL_TOPIC
-REAL_QID = Property.REAL_QID
-TRAN_MSG = Property.TRAN_MSG
-PGROUP = Property.PGROUP
-MIN_OFFSET = Property.MIN_OFFSET
-MAX_OFFSET = Property.MAX_OFFSET
-ORIGIN_MESSAGE_ID = Property.ORIGIN_MESSAGE_ID
-UNIQ_KEY = Property.UNIQ_KEY
-CLUSTER = Property.CLUSTER
-MSG_REGION = Property.MSG_REGION
-TRACE_ON = Property.TRACE_ON
-CONSUME_START_TIME = Property.CONSUME_START_TIME
-RECONSUME_TIME = Property.RECONSUME_TIME
-MAX_RECONSUME_TIMES = Property.MAX_RECONSUME_TIMES
-REPLY_TO_CLIENT = Property.REPLY_TO_CLIENT
+KEYS: Final = Property.KEYS
+TAGS: Final = Property.TAGS
+WAIT: Final = Property.WAIT
+DELAY: Final = Property.DELAY
+RETRY_TOPIC: Final = Property.RETRY_TOPIC
+REAL_TOPIC: Final = Property.REAL_TOPIC
+REAL_QID: Final = Property.REAL_QID
+TRAN_MSG: Final = Property.TRAN_MSG
+PGROUP: Final = Property.PGROUP
+MIN_OFFSET: Final = Property.MIN_OFFSET
+MAX_OFFSET: Final = Property.MAX_OFFSET
+ORIGIN_MESSAGE_ID: Final = Property.ORIGIN_MESSAGE_ID
+UNIQ_KEY: Final = Property.UNIQ_KEY
+CLUSTER: Final = Property.CLUSTER
+MSG_REGION: Final = Property.MSG_REGION
+TRACE_ON: Final = Property.TRACE_ON
+CONSUME_START_TIME: Final = Property.CONSUME_START_TIME
+RECONSUME_TIME: Final = Property.RECONSUME_TIME
+MAX_RECONSUME_TIMES: Final = Property.MAX_RECONSUME_TIMES
+REPLY_TO_CLIENT: Final = Property.REPLY_TO_CLIENT
 
 
 def decode_properties(data: str | bytes | bytearray | memoryview) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from functools import cached_property
 from mmap import mmap
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 import attrs
@@ -22,51 +22,51 @@ from trioha.wire.message_id import offset_message_id
 from trioha.wire.properties import KEYS, TAGS, decode_properties
 from trioha.wire.remoting_command import Buffer
 
-MAGIC = 0xDAA320A7
-BLANK_MAGIC = 0xCBD43194
-FIXED_SIZE = 91
+MAGIC: Final = 0xDAA320A7
+BLANK_MAGIC: Final = 0xCBD43194
+FIXED_SIZE: Final = 91
 """Bytes of a record besides body, topic and properties, both hosts IPv4."""
-BLANK_SIZE = 8
+BLANK_SIZE: Final = 8
 """A blank's own bytes: at least so many stay free at the end of every file."""
-TOPIC_BYTES_MAX = 127
-PROPERTIES_BYTES_MAX = 32767
+TOPIC_BYTES_MAX: Final = 127
+PROPERTIES_BYTES_MAX: Final = 32767
 
 ReadableBuffer = Buffer | mmap
 
-PRELUDE = struct.Struct(">II")
+PRELUDE: Final = struct.Struct(">II")
 """Size and magic: what a record and a blank have in common."""
 
-SCAN = struct.Struct(">II20xqi44xI")
+SCAN: Final = struct.Struct(">II20xqi44xI")
 """Size, magic, PHYSICALOFFSET, sysFlag and the body's length: what a walk through records needs."""
-SCAN_SIZE = SCAN.size
+SCAN_SIZE: Final = SCAN.size
 """88: where the body begins when both hosts are IPv4."""
 
-_V6_BITS = SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6
-_U16 = struct.Struct(">H")
-_SYS_FLAG = struct.Struct(">i")
-_FLAG_AND_BODY_SIZE = struct.Struct(">36xi44xi")  # as they lie where both hosts are IPv4
-_BODY_SIZE = struct.Struct(">i")
-_SYS_FLAG_AT = 36
-_HOST_SIZES = {
+_V6_BITS: Final = SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6
+_U16: Final = struct.Struct(">H")
+_SYS_FLAG: Final = struct.Struct(">i")
+_FLAG_AND_BODY_SIZE: Final = struct.Struct(">36xi44xi")  # as they lie where both hosts are IPv4
+_BODY_SIZE: Final = struct.Struct(">i")
+_SYS_FLAG_AT: Final = 36
+_HOST_SIZES: Final = {
     0: (8, 8),
     SysFlag.BORNHOST_V6: (20, 8),
     SysFlag.STOREHOST_V6: (8, 20),
     _V6_BITS: (20, 20),
 }
 # Through the body's length, by the sysFlag's two host bits.
-_HEAD = {
+_HEAD: Final = {
     bits: struct.Struct(f">IIIiiqqiq{born}sq{store}siqi")
     for bits, (born, store) in _HOST_SIZES.items()
 }
 # size, queueId, queueOffset, sysFlag, storeTimestamp, body length
-_DISPATCH = {
+_DISPATCH: Final = {
     bits: struct.Struct(f">I8xi4xq8xi8x{born}xq{store}x12xi")
     for bits, (born, store) in _HOST_SIZES.items()
 }
-_HEAD_V4 = _HEAD[0]
-_DISPATCH_V4 = _DISPATCH[0]
-_PACK_V4 = _HEAD_V4.pack_into
-_PACK_U16 = _U16.pack
+_HEAD_V4: Final = _HEAD[0]
+_DISPATCH_V4: Final = _DISPATCH[0]
+_PACK_V4: Final = _HEAD_V4.pack_into
+_PACK_U16: Final = _U16.pack
 
 
 class RecordError(RemoteProtocolError, ValueError):

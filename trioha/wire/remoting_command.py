@@ -62,9 +62,11 @@ _LANGUAGES: Final[dict[object, LanguageCode]] = {code.name: code for code in Lan
     int(code): code for code in LanguageCode
 }
 _LANGUAGE_NAMES: Final = {int(code): code.name for code in LanguageCode}
+_LANGUAGE_BYTES: Final = {int(code): code.name.encode() for code in LanguageCode}
 _HEADER_BYTES_MAX: Final = 0xFFFFFF
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
+_decode_header: Final = decode_json_header
 # Looking a member up in its enum costs more than the comparison it is for.
 _JSON: Final = 0
 _ROCKETMQ: Final = 1
@@ -267,9 +269,11 @@ def encode_buffers(command: RemotingCommand) -> list[Buffer]:
     """
     body = command.body
     buffers: list[Buffer]
-    if isinstance(body, (bytes, bytearray, memoryview)):
+    if isinstance(body, bytes):  # nearly always; `memoryview` would be looked up by its name
+        buffers = [body]
         body_size = len(body)
-        buffers = [body] if body_size else []
+    elif isinstance(body, (bytearray, memoryview)):
+        body_size, buffers = len(body), [body]
     else:
         body_size = sum(map(len, body))
         buffers = list(body)
@@ -333,12 +337,11 @@ def _json_head(command: RemotingCommand, body_size: int) -> bytes:
     remark = command.remark
     encoded = command.encoded_fields
     if encoded is not None and remark is None:
-        language = _LANGUAGE_NAMES[command.language]
         header = _JSON_HEADER % (
             command.code,
             encoded,
             command.flag,
-            language.encode(),
+            _LANGUAGE_BYTES[command.language],
             command.opaque,
             command.version,
         )
@@ -413,7 +416,7 @@ def _rocketmq_head(command: RemotingCommand, body_size: int) -> bytes:
 
 def _decode_json(header: bytes, body: Buffer) -> RemotingCommand:
     try:
-        fields: JsonHeader = decode_json_header(header)
+        fields: JsonHeader = _decode_header(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"undecodable JSON header: {error}") from None
     version = fields.version

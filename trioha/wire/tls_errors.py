@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from typing import Final
 
 TLS_HANDSHAKE, TLS_ALERT = 0x16, 0x15
 """First bytes of a TLS record; no frame of ours is so long that it begins with one of them."""
@@ -12,7 +13,7 @@ SPEAKS_NO_TLS = (
     "it may not speak TLS (tls.server.mode=disabled); name a certificate there "
     "(tls.server.certPath), or do not ask for TLS here"
 )
-NEEDS_TLS = (
+NEEDS_TLS: Final = (
     "it accepts TLS only (tls.server.mode=enforcing); set tls = true in the context or "
     "TRIOHA_TLS_ENABLE=true, for a node tls.enable=true"
 )

@@ -194,7 +194,7 @@ MUTANTS = (
     Mutant(
         "gaps-are-ignored",
         "entry_handler",
-        "self._answer(append, PushType.APPEND, PushStatus.GAP)",
+        "self._answer(append, _APPEND, _GAP)",
         "self._matched(append.prev_offset)",
         "a packet that overtook another is taken for granted",
         0,

@@ -323,6 +323,14 @@ MUTATIONS = (
         ("tests/namesrv/test_route_info.py",),
         "a late goodbye takes a broker that has changed its role out of the routes",
     ),
+    Mutation(
+        "a-fenced-master-waits-half-a-minute",
+        "trioha/services/node/namesrv_registration.py",
+        "(identity.broker_id != 0 or identity.in_doubt)",
+        "(identity.broker_id != 0)",
+        ("tests/services/node/test_namesrv_registration.py",),
+        "the new master has no slave until the old one registers again",
+    ),
     # dledger
     Mutation(
         "members-of-control-records-unread",

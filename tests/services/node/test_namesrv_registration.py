@@ -289,6 +289,17 @@ async def test_a_slave_that_is_told_of_no_master_asks_again_soon(
         assert broker.masters == [("10.0.0.1:10911", "10.0.0.1:10912")]
 
 
+async def test_a_master_that_was_fenced_asks_again_soon_who_is_master(
+    autojump_clock: MockClock,
+) -> None:
+    """It keeps its broker id until it follows another: 30 s without a slave for the new master."""
+    namesrv = MemoryNamesrv()
+    identity = attrs.evolve(IDENTITY, epoch=1, epoch_nonce="a1" * 8, in_doubt=True)
+    async with running(Broker(namesrv, identity=identity)):
+        await trio.sleep(5)
+        assert namesrv.times == [0, 2, 4]
+
+
 async def test_the_first_name_server_that_knows_a_master_is_believed(
     autojump_clock: MockClock,
 ) -> None:

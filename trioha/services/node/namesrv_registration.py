@@ -42,7 +42,7 @@ from trioha.wire.route import RegisterBrokerBody
 
 PERIOD_MIN_S, PERIOD_MAX_S = 10.0, 60.0  # BrokerController clamps registerNameServerPeriod to this
 _RETRY_S = 1.0  # after a failure, doubling up to the period
-_MASTERLESS_S = 2.0  # a slave without a master asks again: name servers tell nothing unasked
+_MASTERLESS_S = 2.0  # who knows no master asks again: name servers tell nothing unasked
 _FIRST_ROUND_S = 1.0  # readiness does not wait longer for a name server that does not answer
 _LAST_WORDS_S = 1.0  # closing the connection would do: unregistering is only the politer way
 _SLACK_S = 0.5  # between a name server's noting a claim and our hearing of it
@@ -394,7 +394,9 @@ class _NamesrvLink:
             self._lost(f"an answer that cannot be understood: {error}")
             return False
         if whole:
-            masterless = owner.identity.broker_id != 0 and self.master is None
+            identity = owner.identity
+            # A master that was fenced keeps its id until it follows another.
+            masterless = (identity.broker_id != 0 or identity.in_doubt) and self.master is None
             self._whole_due_s = now_s + (_MASTERLESS_S if masterless else owner.period_s)
         return True
 

@@ -45,8 +45,8 @@ class LeaderElector:
         """Begin a pre-vote. Return True if this member, as the only voter, is elected at once."""
         state = self._state
         if not state.may_stand:
-            # It follows nobody either: who has heard nothing for so long would send clients to a
-            # dead leader, and refuse the true one if a liar was first to say that it leads.
+            # The member forgets its leader: else it would send clients to a dead one, and would
+            # refuse the true leader of the term if a liar had been first to say that it leads.
             state.become_follower(state.term, "", "no leader heard")
             return False
         if (

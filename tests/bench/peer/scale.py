@@ -1,4 +1,4 @@
-"""How long and how much: the whole comparison takes 70 minutes, a glance ten."""
+"""Seconds and amounts of a run: the whole comparison takes 70 minutes, `--quick` ten."""
 
 from __future__ import annotations
 

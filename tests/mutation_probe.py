@@ -324,6 +324,14 @@ MUTATIONS = (
         "a late goodbye takes a broker that has changed its role out of the routes",
     ),
     Mutation(
+        "progress-is-told-before-it-is-safe",
+        "trioha/broker/core.py",
+        "        handlers[query] = self.metadata_waits.guard(handlers[query], is_change=False)\n",
+        "",
+        ("tests/broker/test_metadata_waits.py",),
+        "a failover takes a group back behind what the master had told of it",
+    ),
+    Mutation(
         "a-fenced-master-waits-half-a-minute",
         "trioha/services/node/namesrv_registration.py",
         "(identity.broker_id != 0 or identity.in_doubt)",

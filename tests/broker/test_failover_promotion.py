@@ -105,6 +105,23 @@ def test_a_ticket_whose_time_passed_during_the_promotion_ends_after_it() -> None
     assert control.left == 1
 
 
+def test_an_order_that_is_repeated_during_the_promotion_is_answered_with_the_first() -> None:
+    control = SlowControl()
+    processor = FailoverProcessor("broker-a", control, control, AuditTrail(), RecordedEvents())
+    handlers = processor.handlers()
+    body = {"ticket_id": TICKET, "broker_name": "broker-a", "operator": "anna", "ttl_ms": 1000}
+    command = RemotingCommand(RequestCode.FAILOVER_TICKET, body=msgpack.packb(body))
+    handlers[RequestCode.FAILOVER_TICKET](FakeChannel(), command, at(0))
+    channels = FakeChannel(), FakeChannel()
+    for channel in channels:
+        order = msgpack.packb({"ticket_id": TICKET, "epoch": 2, "sync": True})
+        command = RemotingCommand(RequestCode.PROMOTE, body=order)
+        assert handlers[RequestCode.PROMOTE](channel, command, at(10)) is None
+    assert control.done is not None
+    control.done("")
+    assert [[answer.code for answer in channel.sent] for channel in channels] == [[0], [0]]
+
+
 def test_a_forced_ticket_suspends_a_node_until_the_master_it_promised_names_itself() -> None:
     control = SlowControl()
     processor = FailoverProcessor("broker-a", control, control, AuditTrail(), RecordedEvents())

@@ -136,6 +136,25 @@ def test_anything_else_is_no_note(plain: object) -> None:
         PeerNote.of_plain(plain)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        (1, b"short", "nonce of a wrong size"),
+        (1, "text", "nonce of a wrong size"),
+        (7, [7], "no member id"),
+        (7, ["n" * 1000], "no member id"),
+        (7, ["n\n"], "no member id"),
+        (8, 7, "does not name its leader"),
+        (9, "a" * 100_000, "does not name its leader"),
+    ],
+)
+def test_a_note_with_a_false_field_is_refused(field: int, value: object, says: str) -> None:
+    plain = begun("n1").plain()
+    plain[field] = value
+    with pytest.raises(RemoteProtocolError, match=says):
+        PeerNote.of_plain(plain)
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_no_order_of_events_founds_a_group_twice(seed: int) -> None:
     """Members of three start, exchange notes, die and lose disks in any order: whoever has begun

@@ -17,6 +17,7 @@ from trioha.dledger.message_codec import (
     GroupDoor,
     code_of,
 )
+from trioha.dledger.settings import TERMS_MAX
 from trioha.errors import ConfigError, RemoteProtocolError
 from trioha.wire.codes import RequestCode
 
@@ -173,8 +174,22 @@ def test_a_member_that_joined_later_is_known() -> None:
     ],
 )
 def test_numbers_out_of_range_are_refused(field: int, value: object, says: str) -> None:
-    data = _bytes_of(say.Heartbeat("n0", "n1", 3, 100, 0, 0))
-    head = msgpack.unpackb(data[4:])
+    _refuses(say.Heartbeat("n0", "n1", 3, 100, 0, 0), field, value, says)
+
+
+@pytest.mark.parametrize("rows", ["12", [[1, 0]] * (TERMS_MAX + 1), [7], [[1, 0, 0]]])
+def test_what_is_no_table_of_terms_is_refused(rows: object) -> None:
+    _refuses(say.Compare("n0", "n1", 3, 1, 0, 100, ((3, 0),)), -1, rows, "of terms")
+
+
+@pytest.mark.parametrize("flag", [1, None, "true"])
+def test_what_is_no_flag_is_refused(flag: object) -> None:
+    _refuses(say.VoteRequest("n0", "n1", 3, False, False, 0, 0), 7, flag, "no flag")
+
+
+def _refuses(message: say.RaftMessage, field: int, value: object, says: str) -> None:
+    """Whether the message is refused with another value in this place of its head."""
+    head = msgpack.unpackb(_bytes_of(message)[4:])
     head[field] = value
     packed = msgpack.packb(head)
     with pytest.raises(RemoteProtocolError, match=says):

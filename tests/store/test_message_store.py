@@ -352,6 +352,29 @@ def test_truncation_needs_a_record_to_begin_there(config: StoreConfig) -> None:
     store.close()
 
 
+def test_a_log_is_cut_before_its_records_have_reached_their_queues(config: StoreConfig) -> None:
+    store = open_store(config)
+    first = encode_record(message(), 0, 0, 1000)
+    store.append_log(0, first)
+    store.append_log(len(first), encode_record(message(), 1, len(first), 1000))
+    store.truncate_log(len(first))
+    assert (store.max_phy_offset, store.dispatched_offset) == (len(first), 0)
+    dispatch_all(store)
+    assert queues_of(store) == projection_of(records_of(config))
+    store.close()
+
+
+def test_a_topic_that_is_longer_than_its_record_is_told_by_dispatch(config: StoreConfig) -> None:
+    store = open_store(config)
+    record = bytearray(encode_record(message(), 0, 0, 1000))
+    assert record[-4:-2] == b"\x01T", "topic and length, and no properties"
+    record[-4] = 120
+    store.append_log(0, bytes(record))
+    with pytest.raises(CommitLogCorrupted, match="damaged at offset 0"):
+        store.dispatch(1 << 20)
+    crash(store)
+
+
 # Full disks.
 
 

@@ -10,6 +10,10 @@ SUCCESS and failure, and after a failure mqadmin would report that the topic was
 answer is always SUCCESS. If the promise was not kept in time the remark says which, and
 `unsafe_count` counts it.
 
+The answer to the question how far a group is waits in the same way, for the changes before it: a
+failover would take back what it tells, and a one-way commit may have just arrived. It gets no
+remark, for nothing was promised.
+
 No answer waits for a slave that only polls, as RocketMQ's does: nothing tells when it has polled.
 A slave answers commits of consumers at once, before it tells the master of them.
 
@@ -116,8 +120,11 @@ class MetadataWaits:
             return transfer_ms if flush_ms is None else flush_ms
         return min(flush_ms, transfer_ms)
 
-    def guard(self, handler: Handler) -> Handler:
-        """Return `handler` with its answer held until its change is safe."""
+    def guard(self, handler: Handler, *, is_change: bool = True) -> Handler:
+        """Return `handler` with its answer held until its change is safe.
+
+        `is_change`: false for a question, whose answer waits for the changes before it.
+        """
 
         def handle(
             channel: Channel, request: RemotingCommand, instant: Instant
@@ -125,7 +132,7 @@ class MetadataWaits:
             response = handler(channel, request, instant)
             if response is None or request.is_oneway:
                 return response
-            return self.when_safe(channel, response, instant)
+            return self.when_safe(channel, response, instant, is_change=is_change)
 
         return handle
 
@@ -181,7 +188,12 @@ class MetadataWaits:
             self._release(waiter, self._not_on_slave)
 
     def when_safe(
-        self, channel: Channel, response: RemotingCommand, instant: Instant
+        self,
+        channel: Channel,
+        response: RemotingCommand,
+        instant: Instant,
+        *,
+        is_change: bool = True,
     ) -> RemotingCommand | None:
         """Return the response if all changes so far are safe; else it is sent when they are."""
         role = self._pipeline.role
@@ -191,7 +203,7 @@ class MetadataWaits:
         if is_slave or not (is_sync or self._sync_flush):
             return response
         need = self._metadata.position_of_changes
-        waiter = _Waiter(channel, response)
+        waiter = _Waiter(channel, response, is_change)
         if self.waiter_count >= WAITERS_MAX:
             waiter.remark = UNCONFIRMED if self._by_quorum else TOO_MANY
         else:
@@ -218,6 +230,8 @@ class MetadataWaits:
 
     def _answer(self, waiter: _Waiter) -> RemotingCommand:
         remark = waiter.remark
+        if not (waiter.is_change or self._by_quorum):
+            return waiter.response
         if remark:
             waiter.response.remark = remark
             if self._by_quorum:
@@ -233,10 +247,11 @@ class MetadataWaits:
 class _Waiter:
     """One answer; filed under the disk, the slave, or both."""
 
-    __slots__ = ("channel", "pending", "remark", "response")
+    __slots__ = ("channel", "is_change", "pending", "remark", "response")
 
-    def __init__(self, channel: Channel, response: RemotingCommand) -> None:
+    def __init__(self, channel: Channel, response: RemotingCommand, is_change: bool) -> None:
         self.channel = channel
         self.response = response
+        self.is_change = is_change
         self.pending = 0
         self.remark = ""

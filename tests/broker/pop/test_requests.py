@@ -19,7 +19,7 @@ from support.memory.store import MemoryStore
 
 from trioha.broker.pop.handles import pop_retry_topics
 from trioha.config import BrokerConfig, BrokerRole
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import Perm, RequestCode, ResponseCode
 from trioha.wire.heartbeat import ConsumerData, HeartbeatData
 from trioha.wire.record import decode_records
 
@@ -164,6 +164,19 @@ def test_a_pop_that_makes_no_sense_is_refused_and_takes_nothing(
     assert response.code == code, response.remark
     assert len(side.store.messages) == count
     assert bodies_of(side.pop()) == ["a"]
+
+
+def test_nothing_is_popped_from_a_topic_that_may_not_be_read() -> None:
+    side = PopSide()
+    side.put("a")
+    topic = side.core.topics.topics[TOPIC]
+    side.core.topics.put(attrs.evolve(topic, perm=Perm.WRITE), 1000)
+    response = side.ask_pop()
+    assert response is not None
+    assert (response.code, response.remark) == (
+        ResponseCode.NO_PERMISSION,
+        f"the topic[{TOPIC}] peeking message is forbidden",
+    )
 
 
 def test_a_changed_invisible_time_counts_from_now_and_the_old_handle_is_spent() -> None:

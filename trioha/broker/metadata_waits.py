@@ -123,8 +123,11 @@ class MetadataWaits:
     def guard(self, handler: Handler, *, is_change: bool = True) -> Handler:
         """Return `handler` with its answer held until its change is safe.
 
-        `is_change`: false for a question, whose answer waits for the changes before it.
+        `is_change`: false for a question, whose answer waits for the changes before it. In a
+        DLEDGER group the leader holds such answers itself: `Mode.CONFIRM` of `set_modes`.
         """
+        if self._by_quorum and not is_change:
+            return handler
 
         def handle(
             channel: Channel, request: RemotingCommand, instant: Instant
@@ -230,7 +233,7 @@ class MetadataWaits:
 
     def _answer(self, waiter: _Waiter) -> RemotingCommand:
         remark = waiter.remark
-        if not (waiter.is_change or self._by_quorum):
+        if not waiter.is_change:
             return waiter.response
         if remark:
             waiter.response.remark = remark

@@ -136,44 +136,6 @@ def test_a_commit_that_changes_nothing_is_answered_when_what_it_repeats_is_safe(
     assert bench.remarks() == [None] * 3
 
 
-def asked(bench: Bench, now_ms: int = 0) -> None:
-    fields = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
-    bench.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields, now_ms)
-
-
-def test_nobody_is_told_of_progress_that_a_failover_would_take_back() -> None:
-    bench = Bench(**SYNC)
-    bench.commit(flag=ONEWAY_FLAG)
-    asked(bench)
-    assert bench.remarks() == []
-    assert bench.waits.has_slave_waiters, "what it waits for must leave at once"
-    bench.ack()
-    assert [answer.ext_int("offset") for answer in bench.channel.sent] == [1]
-    asked(bench)
-    assert bench.remarks() == [None, None]
-
-
-@pytest.mark.parametrize("slave", [True, False])
-def test_a_question_is_answered_without_a_slave_and_nothing_is_called_unsafe(slave: bool) -> None:
-    bench = Bench(**SYNC)
-    bench.replicas.metadata_available = slave
-    bench.commit(flag=ONEWAY_FLAG)
-    asked(bench)
-    if slave:
-        assert bench.remarks() == []
-        bench.core.expire_waits(at(3000))
-    assert bench.remarks() == [None]
-    assert (bench.waits.unsafe_count, bench.events.of("metadata_safe")) == (0, [])
-
-
-def test_a_leader_holds_such_answers_elsewhere() -> None:
-    """`set_modes` has it confirm that it leads still and that all it shows is committed."""
-    bench = Bench(by_quorum=True)
-    bench.commit(flag=ONEWAY_FLAG)
-    asked(bench)
-    assert [answer.ext_int("offset") for answer in bench.channel.sent] == [1]
-
-
 def test_nobody_waits_for_a_one_way_commit() -> None:
     bench = Bench(**SYNC)
     bench.commit(flag=ONEWAY_FLAG)

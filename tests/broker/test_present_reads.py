@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from support.handlers.sending import FakeChannel, FakeReplicas, at
 from support.memory.store import MemoryStore
 
@@ -50,6 +51,7 @@ class Bench:
         self.reads = PresentReads(
             self.core.handlers,
             self.core.metadata,
+            self.core.metadata_waits,
             self.replicas,
             events,
             needs_proof=lambda: self.needs_proof,
@@ -171,6 +173,7 @@ def test_a_set_that_needs_no_proof_is_answered_at_once() -> None:
     bench = Bench()
     bench.needs_proof = False
     bench.commit(7)
+    bench.ack()
     response = bench.ask()
     assert response is not None
     assert response.ext_str("offset") == "7"
@@ -178,6 +181,34 @@ def test_a_set_that_needs_no_proof_is_answered_at_once() -> None:
     bench.reads.confirm(told.append)
     assert told == [True]
     assert len(bench.bodies) == 1, "nothing more is sent"
+
+
+def test_without_proof_nobody_is_told_of_progress_that_a_failover_would_take_back() -> None:
+    bench = Bench()
+    bench.needs_proof = False
+    bench.commit(7)
+    assert bench.ask() is None
+    assert bench.core.metadata_waits.has_slave_waiters, "what it waits for leaves at once"
+    assert bench.ask(RequestCode.GET_MAX_OFFSET) is not None
+    bench.ack()
+    bench.core.on_acked(0)
+    assert bench.offsets() == ["7"]
+
+
+@pytest.mark.parametrize("slave", [True, False])
+def test_progress_is_told_without_a_slave_and_nothing_is_called_unsafe(slave: bool) -> None:
+    bench = Bench()
+    bench.needs_proof = False
+    bench.replicas.metadata_available = slave
+    bench.commit(7)
+    response = bench.ask()
+    if slave:
+        assert response is None
+        bench.core.expire_waits(at(3000))
+        (response,) = bench.channel.sent
+    assert response is not None
+    assert (response.ext_str("offset"), response.remark) == ("7", None)
+    assert bench.core.metadata_waits.unsafe_count == 0
 
 
 def test_who_has_gone_is_not_answered() -> None:

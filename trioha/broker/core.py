@@ -287,8 +287,6 @@ class BrokerCore:
             handlers.update(processor.handlers())
         for code in _METADATA_CHANGES:
             handlers[code] = self.metadata_waits.guard(handlers[code])
-        query = RequestCode.QUERY_CONSUMER_OFFSET
-        handlers[query] = self.metadata_waits.guard(handlers[query], is_change=False)
         for code in _PROGRESS_MOVES:
             handlers[code] = self._noting_moves(handlers[code])
         return handlers

@@ -120,14 +120,8 @@ class MetadataWaits:
             return transfer_ms if flush_ms is None else flush_ms
         return min(flush_ms, transfer_ms)
 
-    def guard(self, handler: Handler, *, is_change: bool = True) -> Handler:
-        """Return `handler` with its answer held until its change is safe.
-
-        `is_change`: false for a question, whose answer waits for the changes before it. In a
-        DLEDGER group the leader holds such answers itself: `Mode.CONFIRM` of `set_modes`.
-        """
-        if self._by_quorum and not is_change:
-            return handler
+    def guard(self, handler: Handler) -> Handler:
+        """Return `handler` with its answer held until its change is safe."""
 
         def handle(
             channel: Channel, request: RemotingCommand, instant: Instant
@@ -135,7 +129,7 @@ class MetadataWaits:
             response = handler(channel, request, instant)
             if response is None or request.is_oneway:
                 return response
-            return self.when_safe(channel, response, instant, is_change=is_change)
+            return self.when_safe(channel, response, instant)
 
         return handle
 
@@ -198,7 +192,10 @@ class MetadataWaits:
         *,
         is_change: bool = True,
     ) -> RemotingCommand | None:
-        """Return the response if all changes so far are safe; else it is sent when they are."""
+        """Return the response if all changes so far are safe; else it is sent when they are.
+
+        `is_change`: false for a question, whose answer waits for the changes before it.
+        """
         role = self._pipeline.role
         is_sync = self._by_quorum or role is BrokerRole.SYNC_MASTER
         # A leader that hands over takes no puts, as if it were a slave; its changes wait.

@@ -6,6 +6,10 @@ its slaves, behind everything that it has told them before. The answer is made w
 comes, and leaves when a slave has acknowledged that position. So no newer term had begun when the
 question came, and the slave knows all that the answer tells.
 
+A master that needs no proof answers at once. Only the progress of a group waits until disk and
+slave have it, as an answer to its commit would (`trioha.broker.metadata_waits`): a one-way commit
+may have just arrived, and a failover would take back what was told.
+
 A question that came in another term of this node is handled again, since the tables may have
 changed meanwhile. A question without proof waits for a while, in which a slave may come back, or
 another master may become known, to which the question is then forwarded. After that the question is
@@ -19,13 +23,14 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from trioha.broker.metadata import Metadata
-from trioha.broker.metadata_waits import MetadataReplicas
+from trioha.broker.metadata_waits import MetadataReplicas, MetadataWaits
 from trioha.broker.request_gate import reject
 from trioha.broker.set_modes import START_OFFSETS
 from trioha.ha.group_commit import GroupCommit
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.requests import RequestTable
+from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
 WAITING_MAX = 10_000
@@ -56,6 +61,7 @@ class PresentReads:
         self,
         handlers: Mapping[int, Handler],
         metadata: Metadata,
+        waits: MetadataWaits,
         replicas: MetadataReplicas,
         events: EventSink,
         *,
@@ -67,6 +73,7 @@ class PresentReads:
         """`term` returns the nonce of the newest term; `timeout_ms`: how long questions wait."""
         self._own = RequestTable({code: handlers[code] for code in START_OFFSETS}, events)
         self._metadata = metadata
+        self._waits = waits
         self._replicas = replicas
         self._needs_proof = needs_proof
         self._term = term
@@ -90,8 +97,12 @@ class PresentReads:
     ) -> RemotingCommand | None:
         """Answer at once, or with the proof: `Mode.CONFIRM`."""
         response = self._own.handle(channel, request, instant)
-        if response is None or request.is_oneway or not self._needs_proof():
+        if response is None or request.is_oneway:
             return response
+        if not self._needs_proof():
+            if request.code != RequestCode.QUERY_CONSUMER_OFFSET:
+                return response
+            return self._waits.when_safe(channel, response, instant, is_change=False)
         if self.waiting_count >= WAITING_MAX:
             reject(channel, request, NO_PROOF)
             return None

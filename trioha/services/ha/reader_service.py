@@ -40,6 +40,7 @@ class ReaderService:
         self._reads = PresentReads(
             node.core.handlers,
             node.core.metadata,
+            node.core.metadata_waits,
             replicas,
             node.events,
             needs_proof=lambda: self._limit.applies,

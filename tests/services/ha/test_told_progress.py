@@ -1,4 +1,4 @@
-"""What a master tells of a group's progress is there at its successor, too."""
+"""The successor of a killed master knows all progress that the master has told."""
 
 from __future__ import annotations
 

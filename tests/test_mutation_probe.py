@@ -9,7 +9,10 @@ import mutation_probe
 import pytest
 from mutation_probe import MUTATIONS, REPO, Mutation, Rotten, Tree, Verdict, check_list, judge
 
-AREAS = ("wire", "store", "ha", "broker", "namesrv", "dledger", "failover", "remoting", "security")
+AREAS = (
+    *("wire", "store", "ha", "broker", "namesrv", "dledger", "failover", "remoting", "security"),
+    "services",
+)
 FAULT = Mutation(
     "adds-one",
     "subject/core.py",

@@ -58,6 +58,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.store.lookup",
     "trioha.store.put_values",
     "trioha.store.record_bytes",
+    "trioha.store.record_filter",
     "trioha.store.record_sizes",
     "trioha.store.write_gate",
     "trioha.store.writer",

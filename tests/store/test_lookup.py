@@ -206,6 +206,17 @@ def test_a_filter_of_records_is_given_their_properties(config: StoreConfig) -> N
     store.close()
 
 
+@pytest.mark.parametrize("size", [1, 5000])
+def test_properties_are_found_behind_bodies_of_any_length(config: StoreConfig, size: int) -> None:
+    """A filter gets a copy of a whole short record; of a long one, of its properties."""
+    store = open_store(attrs.evolve(config, segment_bytes=1 << 20))
+    fill(store, QUEUE_ENTRIES, size=size)
+    found = store.get_message("T", 0, 0, 32, of_property(b"TAGS\x01B"))
+    records = decode_records(b"".join(found.buffers))
+    assert [record.queue_offset for record in records] == [*range(1, QUEUE_ENTRIES, 2)]
+    store.close()
+
+
 def test_a_costly_filter_of_records_looks_at_fewer(config: StoreConfig) -> None:
     store = open_store(attrs.evolve(config, queue_file_bytes=20 * 2000, segment_bytes=1 << 20))
     fill(store, 1000, size=1)

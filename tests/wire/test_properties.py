@@ -61,5 +61,13 @@ def test_looking_up_one_name_finds_what_the_table_has(pieces: list[bytes]) -> No
     data = b"".join(pieces)
     table = decode_properties(data)
     for name in ("a", "b", "ab", "aa", "\u00e4"):
-        found = raw_property(data, property_mark(name))
-        assert (None if found is None else found.decode("utf-8", "replace")) == table.get(name)
+        for before in (b"", b"\x02", b"\x02a\x01b", b"a\x01"):
+            found = raw_property(before + data, property_mark(name), len(before))
+            assert (None if found is None else found.decode("utf-8", "replace")) == table.get(name)
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 40])
+def test_a_value_is_as_long_as_it_is(size: int) -> None:
+    value = b"v" * size
+    for data in (b"n\x01" + value, b"x\x01y\x02n\x01" + value, b"n\x01" + value + b"\x02x\x01y"):
+        assert raw_property(data, property_mark("n")) == value

@@ -25,6 +25,7 @@ from trioha.wire.record import (
     dispatch_fields,
     pack_record,
     peek,
+    properties_begin,
     properties_of,
     record_size,
 )
@@ -206,6 +207,25 @@ def test_the_properties_of_a_damaged_record_are_none() -> None:
     for body_size in (-1, 6, 1 << 30):
         damaged = GOLDEN[:84] + struct.pack(">i", body_size) + GOLDEN[88:]
         assert properties_of(damaged, 0, len(GOLDEN)) == b""
+        assert properties_begin(damaged, len(damaged)) == len(damaged)
+
+
+@given(
+    messages(),
+    st.integers(0, 400),
+    st.integers(0, 3),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3),
+)
+def test_both_ways_find_the_same_properties(
+    message: PutMessage, cut: int, missing: int, changes: list[tuple[int, int]]
+) -> None:
+    """One looks into the log, the other at a copy of the record, which may be cut or damaged."""
+    damaged = bytearray(encode_record(message, 0, 0, STORED_AT))
+    for at, value in changes:
+        damaged[at % len(damaged)] = value
+    record = bytes(damaged[: len(damaged) - cut if cut < 100 else None])
+    size = len(record) + missing
+    assert record[properties_begin(record, size) :] == properties_of(record, 0, size)
 
 
 @pytest.mark.parametrize("cut", range(len(GOLDEN)))

@@ -117,7 +117,7 @@ def _record_filter(expression: str, is_enabled: bool) -> RecordFilter:
 @lru_cache(maxsize=512)
 def _answering_filter(compiled: SqlFilter) -> RecordFilter:
     """Return the filter of an expression, with the answers that earlier pulls computed."""
-    return RecordFilter(KnownAnswers(compiled.names, compiled.wants).wants, compiled.operations)
+    return KnownAnswers(compiled.names, compiled.wants, compiled.operations)
 
 
 def header_filter(

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import attrs
 
 from trioha.store.put_values import BatchEntry, PutBatch, PutMessage, PutResult, PutStatus
+from trioha.store.record_filter import RecordFilter
 from trioha.wire.remoting_command import Buffer
 
 __all__ = [
@@ -101,16 +102,6 @@ class GetResult:
 
 TagFilter = Callable[[int], bool]
 """tags_code of a consume queue entry -> does the subscription want it?"""
-
-
-@attrs.frozen(eq=False)
-class RecordFilter:
-    """A subscription that looks at the properties of each record, in the log."""
-
-    wants: Callable[[bytes], bool]
-    """Takes the property string as the record holds it. Must not raise."""
-    cost: int = 1
-    """Steps that a call may take: a pull looks at the fewer records, the more these are."""
 
 
 MessageFilter = TagFilter | RecordFilter

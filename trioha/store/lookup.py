@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from mmap import mmap
 from typing import Final
 
 from trioha.store.commitlog import CommitLog
@@ -19,7 +20,7 @@ from trioha.store.interface import (
     TagFilter,
 )
 from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
-from trioha.wire.record import RecordError, dispatch_fields, peek, properties_of
+from trioha.wire.record import RecordError, dispatch_fields, peek, properties_begin, properties_of
 
 _SCAN_BYTES_MIN: Final = 16000
 """Queue bytes one pull may look through, or more if it wants more messages: RocketMQ's figure."""
@@ -46,7 +47,8 @@ _WINDOWS_MAX: Final = 1024
 UNBOUNDED: Final = 1 << 62
 """Value of `readable_offset` that lets readers see everything that is dispatched."""
 
-_NOTHING: Final = memoryview(b"")
+_COPIED_MAX: Final = 2048
+"""Bytes of a record that are copied for a filter at once; of a longer one, its properties alone."""
 _NEIGHBOURS_MAX: Final = 64
 
 
@@ -357,6 +359,7 @@ class Lookup:
         record_filter = message_filter if isinstance(message_filter, RecordFilter) else None
         tag_filter = None if isinstance(message_filter, RecordFilter) else message_filter
         filter_work = 0
+        filter_cost = 0 if record_filter is None else record_filter.cost
         in_memory_from = log.end - config.memory_window_bytes
         memory_count_max = min(count_max, config.memory_transfer_count_max)
         memory_bytes_max = config.memory_transfer_bytes_max
@@ -367,10 +370,13 @@ class Lookup:
         total = count = scanned = 0
         last_offset = log.end
         # Neighbours in one segment become one view.
-        filter_view = _NOTHING
+        filter_bytes: mmap | bytes = b""
         filter_base = filter_limit = 0
         run_view: memoryview | None = None
         run_base = run_begin = run_end = run_limit = 0
+        phy_offset: int
+        size: int
+        tags_code: int
         for phy_offset, size, tags_code in ENTRY.iter_unpack(entries):
             if count:
                 if phy_offset >= in_memory_from:
@@ -394,14 +400,20 @@ class Lookup:
                 if not filter_base <= phy_offset < filter_limit:
                     segment = files.find(phy_offset)
                     if segment is None:
-                        filter_view, filter_base, filter_limit = _NOTHING, 0, 0
+                        filter_bytes, filter_base, filter_limit = b"", 0, 0
                     else:
-                        filter_view = segment.random_view if is_old else segment.view
+                        filter_bytes = segment.random_buffer if is_old else segment.buffer
                         filter_base, filter_limit = segment.from_offset, segment.end_offset
                 # Empty if the segment is gone or the record is damaged.
-                properties = properties_of(filter_view, phy_offset - filter_base, size)
-                filter_work += record_filter.cost + (len(properties) >> _PROPERTY_BYTES_SHIFT)
-                if not record_filter.wants(properties):
+                at = phy_offset - filter_base
+                if size <= _COPIED_MAX:
+                    record = filter_bytes[at : at + size]
+                    begin = properties_begin(record, size)
+                else:
+                    record = properties_of(filter_bytes, at, size)
+                    begin = 0
+                filter_work += filter_cost + ((len(record) - begin) >> _PROPERTY_BYTES_SHIFT)
+                if not record_filter.wants(record, begin):
                     last_offset = phy_offset
                     if filter_work >= _FILTER_WORK_MAX:
                         break

@@ -59,6 +59,7 @@ class MappedFile:
         "_fd",
         "_keep_descriptor",
         "_mapping",
+        "_random_mapping",
         "_random_view",
         "_view",
         "from_offset",
@@ -86,6 +87,7 @@ class MappedFile:
         self._fd: int | None = None
         self._mapping: mmap.mmap | None = None
         self._view: memoryview | None = None
+        self._random_mapping: mmap.mmap | None = None
         self._random_view: memoryview | None = None
 
     def __del__(self) -> None:
@@ -115,11 +117,21 @@ class MappedFile:
     def buffer(self) -> mmap.mmap:
         mapping = self._mapping
         if mapping is None:
-            try:
-                with self._descriptor() as fd:
-                    mapping = self._mapping = mmap.mmap(fd, self.size)
-            except (OSError, ValueError) as error:
-                raise StoreError(f"cannot map {self.path}: {error}") from error
+            mapping = self._mapping = self._map()
+        return mapping
+
+    @property
+    def random_buffer(self) -> mmap.mmap:
+        """The same bytes through another mapping, for which the kernel does not read ahead.
+
+        A reader of these has read from disk what it asked for, and no more.
+        """
+        mapping = self._random_mapping
+        if mapping is None:
+            mapping = self._map()
+            if hasattr(mmap, "MADV_RANDOM"):
+                mapping.madvise(mmap.MADV_RANDOM)
+            self._random_mapping = mapping
         return mapping
 
     @property
@@ -131,20 +143,10 @@ class MappedFile:
 
     @property
     def random_view(self) -> memoryview:
-        """The same bytes through another mapping, for which the kernel does not read ahead.
-
-        A reader of these has read from disk what it asked for, and no more.
-        """
+        """A view of `random_buffer`."""
         view = self._random_view
         if view is None:
-            try:
-                with self._descriptor() as fd:
-                    mapping = mmap.mmap(fd, self.size)
-            except (OSError, ValueError) as error:
-                raise StoreError(f"cannot map {self.path}: {error}") from error
-            if hasattr(mmap, "MADV_RANDOM"):
-                mapping.madvise(mmap.MADV_RANDOM)
-            view = self._random_view = memoryview(mapping)
+            view = self._random_view = memoryview(self.random_buffer)
         return view
 
     def reserve(self, end: int, begin: int = 0) -> None:
@@ -224,7 +226,14 @@ class MappedFile:
         """Remove the name and forget the mapping; views that are out stay good."""
         self.path.unlink(missing_ok=True)
         self._view = self._random_view = None
-        self._mapping = None
+        self._mapping = self._random_mapping = None
+
+    def _map(self) -> mmap.mmap:
+        try:
+            with self._descriptor() as fd:
+                return mmap.mmap(fd, self.size)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"cannot map {self.path}: {error}") from error
 
     @contextmanager
     def _descriptor(self) -> Iterator[int]:

@@ -121,33 +121,46 @@ def decode_properties(data: str | bytes | bytearray | memoryview) -> dict[str, s
     return properties
 
 
+_SHORT_VALUE_BYTES: Final = 8
+
+
 def property_mark(name: str) -> bytes:
     """The bytes before a value of this name, for `raw_property`."""
     return f"\x02{name}\x01".encode("utf-8", "replace")
 
 
-def raw_property(data: bytes, mark: bytes) -> bytes | None:
+def raw_property(data: bytes, mark: bytes, start: int = 0) -> bytes | None:
     """Return the undecoded value that `decode_properties` gives a name; None without one. HOT.
 
-    Bytes that are not UTF-8 swallow no separator, so a search finds what decoding would.
+    The property string goes from `start` to the end of `data`. Bytes that are not UTF-8 swallow no
+    separator, so a search finds what decoding would.
     """
-    at = data.rfind(mark)
+    at = data.rfind(mark, start)
     while at >= 0:
         begin = at + len(mark)
-        end = data.find(b"\x02", begin)
-        if end < 0:
-            end = len(data)
+        end = _value_end(data, begin)
         if end > begin:
             return data[begin:end]
-        at = data.rfind(mark, 0, at)
-    if data.startswith(mark[1:]):  # the first pair has no separator before it
-        begin = len(mark) - 1
-        end = data.find(b"\x02")
-        if end < 0:
-            end = len(data)
+        at = data.rfind(mark, start, at)
+    if data.startswith(mark[1:], start):  # the first pair has no separator before it
+        begin = start + len(mark) - 1
+        end = _value_end(data, begin)
         if end > begin:
             return data[begin:end]
     return None
+
+
+def _value_end(data: bytes, begin: int) -> int:
+    """Return where the value ends that begins there: most are so short that a look is quicker."""
+    limit = len(data)
+    looked_until = min(limit, begin + _SHORT_VALUE_BYTES)
+    end = begin
+    while end < looked_until:
+        if data[end] == 2:
+            return end
+        end += 1
+    end = data.find(b"\x02", end)
+    return limit if end < 0 else end
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:

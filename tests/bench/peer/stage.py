@@ -27,7 +27,7 @@ from bench.peer.nodes import START_S, ReplicaSet, Runtime, open_replica_set
 from bench.peer.proc import cpu_seconds, read_cpu
 from bench.peer.protection import Protection
 from bench.peer.results import Side
-from bench.peer.rows import BATCH, Row, Topology
+from bench.peer.rows import BATCH, WAITING_TIMER_S, Row, Topology
 from bench.peer.scale import Scale
 from support.processes.rig import Process
 
@@ -172,13 +172,15 @@ class Stage:
         assert outcome.stored == messages, f"{outcome.stored} stored: {dict(outcome.errors)}"
 
     def waiting_timers(self) -> str:
-        """Return a topic with `scale.waiting_timers` messages due in two hours.
+        """Return a topic with `scale.waiting_timers` messages due in WAITING_TIMER_S.
 
         All rows have them beside them. Errors: LoadFailed.
         """
         if not self._waiting:
             self._waiting = self.new_topic("waiting")
-            self.fill_timers(self.scale.waiting_timers, self._waiting, timer_delay_s=7200)
+            self.fill_timers(
+                self.scale.waiting_timers, self._waiting, timer_delay_s=WAITING_TIMER_S
+            )
         return self._waiting
 
     def new_topic(self, kind: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from trioha.store.record_filter import RecordFilter
 from trioha.wire.properties import property_mark, raw_property
 
 NAMES_MAX: Final = 4
@@ -22,10 +23,13 @@ _VALUE_BYTES_MAX: Final = 64
 _PASSED_OVER: Final = 16_384
 
 
-class KnownAnswers:
+class KnownAnswers(RecordFilter):
     """Answers of one expression."""
 
-    def __init__(self, names: tuple[str, ...], evaluate: Callable[[dict[str, str]], bool]) -> None:
+    def __init__(
+        self, names: tuple[str, ...], evaluate: Callable[[dict[str, str]], bool], cost: int = 1
+    ) -> None:
+        super().__init__(self.wants, cost)
         self._names = names
         self._marks = [property_mark(name) for name in names]
         self._first_mark = self._marks[0]
@@ -38,14 +42,14 @@ class KnownAnswers:
         self._passed_over = 0
         """Questions that are still to be answered without the table."""
 
-    def wants(self, properties: bytes) -> bool:
-        """Is a message with this property string taken? HOT."""
+    def wants(self, record: bytes, begin: int = 0) -> bool:
+        """Is a record taken whose property string goes from `begin` to the end? HOT."""
         if self._passed_over:
             self._passed_over -= 1
-            return self._answer(self._values(properties))
+            return self._answer(self._values(record, begin))
         self._asked += 1
         if self._has_one_name:
-            value = raw_property(properties, self._first_mark)
+            value = raw_property(record, self._first_mark, begin)
             answer = self._by_value.get(value)
             if answer is None:
                 answer = self._answer((value,))
@@ -54,7 +58,7 @@ class KnownAnswers:
                         self._begin_anew()
                     self._by_value[value] = answer
             return answer
-        values = self._values(properties)
+        values = self._values(record, begin)
         answer = self._by_values.get(values)
         if answer is None:
             answer = self._answer(values)
@@ -72,10 +76,10 @@ class KnownAnswers:
         self._by_value.clear()
         self._by_values.clear()
 
-    def _values(self, properties: bytes) -> tuple[bytes | None, ...]:
+    def _values(self, record: bytes, begin: int) -> tuple[bytes | None, ...]:
         if self._has_one_name:
-            return (raw_property(properties, self._first_mark),)
-        return tuple([raw_property(properties, mark) for mark in self._marks])
+            return (raw_property(record, self._first_mark, begin),)
+        return tuple([raw_property(record, mark, begin) for mark in self._marks])
 
     def _answer(self, values: tuple[bytes | None, ...]) -> bool:
         known: dict[str, str] = {}

@@ -152,6 +152,18 @@ def _real(name: str, what: str, hours: float, *folders: str, sample: Sample | No
     return Tests(name, what, limit_s, marker, paths, test_limit_s=_RELEASE_TEST_S, sample=sample)
 
 
+_QUICK_SAMPLE = Sample(
+    *(5, 25, "runs of whole nodes on virtual time"),
+    (
+        "tests/services/ha/test_pops.py::test_popped_messages_survive_switches",
+        "tests/services/ha/test_timers.py::test_timers_survive_switches",
+        "tests/services/ha/test_transactions.py::test_transactions_survive_switches",
+        "tests/services/raft/test_pops.py::test_popped_messages_survive_elections",
+        "tests/services/raft/test_timers.py::test_timers_survive_elections",
+        "tests/services/raft/test_transactions.py::test_transactions_survive_elections",
+    ),
+)
+
 RELEASE: tuple[Step, ...] = (
     SETUP,
     STATIC,
@@ -160,10 +172,12 @@ RELEASE: tuple[Step, ...] = (
         *("quick", "tests without real clusters, plain Python", 2 * _HOUR_S, QUICK),
         build="pure",
         test_limit_s=_RELEASE_TEST_S,
+        sample=_QUICK_SAMPLE,
     ),
     Tests(
         *("compiled", "all of them again, compiled", 2 * _HOUR_S, QUICK),
         test_limit_s=_RELEASE_TEST_S,
+        sample=_QUICK_SAMPLE,
     ),
     Tests(
         *("simulations", "all seeds of replica sets and Raft groups, known faults", 6 * _HOUR_S),

@@ -15,7 +15,7 @@ from support.suite.skips import importable, skip_unless
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
-BATCHES_BEFORE_A_KILL = 4
+BATCHES_BEFORE_A_KILL = 2
 PROGRAM = """
 import json, sys
 

@@ -79,7 +79,7 @@ RAFT_ROUNDS = sized(gate=24, release=100)
 """Faults in groups of real brokers, over all plans."""
 SWITCHES = sized(gate=3, release=10)
 """Switches of each kind, planned and forced, under load."""
-TRANSACTION_RUNS = sized(gate=1, release=25)
+TRANSACTION_RUNS = campaign(gate=1, release=25)
 """Runs of two switches of each of the ten kinds, of whole nodes on virtual time: with open
 transactions, with waiting timer messages, and with popped messages."""
 TRANSACTION_DRILLS = campaign(gate=1, release=25)
@@ -87,7 +87,7 @@ TRANSACTION_DRILLS = campaign(gate=1, release=25)
 waiting timer messages. With those above 24 rounds of each in the gate, 600 in a release."""
 SWITCHES_OF_THREE = sized(gate=1, release=3)
 """The same in a set of three."""
-ROUNDS_OF_THREE = campaign(gate=24, release=300)
+ROUNDS_OF_THREE = campaign(gate=8, release=300)
 """Switches in sets of three whose members are struck inside promotions."""
 HOSTILE_ROUNDS = campaign(gate=20, release=4000)
 """Rounds of 5,000 frames of hostile peers, at every port of whole nodes."""

@@ -7,9 +7,10 @@ the broker started; every other second it stands still. So both p99 are of the s
 else the machine does hits both alike. Before each round the broker is started again, and the page
 cache drops what the store holds: pages that a process has mapped stay. Each row is one way to run
 the broker, the rows in turns. Beside the latencies stand the reads that the thread of the event
-loop itself waited for: its major page faults. The row "in memory" is the control: its consumer
-reads as many bytes a second, and of messages that the page cache holds. What it costs writers is
-the price of a consumer beside them on this machine, not of the disk.
+loop itself waited for: its major page faults. Two rows are controls, whose consumers read as many
+bytes a second. "In memory" reads messages that the page cache holds: what it costs writers is not
+the disk's price. "Another broker" reads such messages of a broker that the writers do not use: what
+it costs them is the price of a consumer and its broker on the same machine, whatever ours does.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ from trioha.bench.target import open_target, run_load
 from trioha.config import BrokerConfig
 from trioha.wire.remoting_command import Buffer
 
-CONTROL = "in memory"
+IN_MEMORY, ANOTHER_BROKER = "in memory", "another broker"
 ROWS: Mapping[str, Mapping[str, str]] = {
     "on the loop": {"coldDataFlowControlEnable": "false"},
-    CONTROL: {},
+    IN_MEMORY: {},
+    ANOTHER_BROKER: {},
     "default": {},
 }
 _CONTROL_BYTES_PER_S = BrokerConfig().cg_cold_read_threshold
@@ -115,7 +117,7 @@ async def consume_paced(namesrv: str) -> None:
 class _Turns:
     """Lets the consumer run every other second, and keeps the latencies of both kinds apart."""
 
-    def __init__(self, namesrv: str, is_paced: bool) -> None:
+    def __init__(self, namesrv: str, *, is_paced: bool) -> None:
         command = [*_BENCH, "consume", "-n", namesrv, "-t", "cold", "-q"]
         if is_paced:
             command = [sys.executable, __file__, "--paced-consumer", namesrv]
@@ -141,12 +143,13 @@ class _Turns:
 
 
 async def measure(
-    namesrv: str, broker: Node, rate: float, seconds: float, is_paced: bool = False
+    namesrv: str, broker: Node, rate: float, seconds: float, paced_from: str = ""
 ) -> Round:
+    """Measure sends. `paced_from`: name server of a consumer that reads as much as the limit."""
     options = ProduceOptions(rate=rate, seconds=seconds + _START_S, warm_up_s=0.0)
     async with open_target(namesrv, role="", slaves=0, settings=()) as target:
         targets = await target.prepare_topic("fresh", 8)
-        turns = _Turns(namesrv, is_paced)
+        turns = _Turns(paced_from or namesrv, is_paced=bool(paced_from))
         faults, read = _loop_faults(broker), _read_bytes(broker)
         load = ProduceLoad(targets, options, turns.next)
         try:
@@ -216,13 +219,17 @@ def main() -> None:
         broker = start({})
         fill(namesrv.address, options.size, options.megabytes)
         broker.stop()
+        other_namesrv = trioha_namesrv(processes).start()
+        trioha_broker(processes, other_namesrv.address, name="other").start()
+        paced_bytes = int(_CONTROL_BYTES_PER_S * (options.seconds + _START_S))
+        fill(other_namesrv.address, options.size, 2 * paced_bytes // 1_000_000)
+        paced_from = {IN_MEMORY: namesrv.address, ANOTHER_BROKER: other_namesrv.address}
         # The first round comes while the machine still writes what was filled: it counts for none.
         for number in range(options.rounds + 1):
             for label, settings in rows.items():
                 drop_page_cache(store)
-                if label == CONTROL:
-                    size = int(_CONTROL_BYTES_PER_S * (options.seconds + _START_S))
-                    read_into_page_cache(store, size)
+                if label == IN_MEMORY:
+                    read_into_page_cache(store, paced_bytes)
                 broker = start(settings)
                 found = trio.run(
                     measure,
@@ -230,7 +237,7 @@ def main() -> None:
                     broker,
                     options.rate,
                     options.seconds if number else 1.0,
-                    label == CONTROL,
+                    paced_from.get(label, ""),
                 )
                 broker.stop()
                 if not number:

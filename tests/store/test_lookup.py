@@ -19,7 +19,14 @@ from support.stores.small import (
     small_config,
 )
 
-from trioha.store.interface import DiskBlock, GetResult, GetStatus, MessageFilter, RecordFilter
+from trioha.store.interface import (
+    DiskBlock,
+    GetResult,
+    GetStatus,
+    MessageFilter,
+    PropertyFilter,
+    RecordFilter,
+)
 from trioha.store.message_store import FileMessageStore, StoreConfig
 from trioha.wire.record import decode_records
 
@@ -180,7 +187,7 @@ def test_a_scan_is_bounded(config: StoreConfig) -> None:
 
 
 def of_property(name: bytes, cost: int = 1) -> RecordFilter:
-    return RecordFilter(lambda properties: name in properties, cost)
+    return PropertyFilter(lambda properties: name in properties, cost)
 
 
 def test_a_filter_of_records_is_given_their_properties(config: StoreConfig) -> None:
@@ -192,7 +199,7 @@ def test_a_filter_of_records_is_given_their_properties(config: StoreConfig) -> N
         seen.append(properties)
         return False
 
-    result = store.get_message("T", 0, 0, 32, RecordFilter(see))
+    result = store.get_message("T", 0, 0, 32, PropertyFilter(see))
     assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 6, 0, 6, 0)
     records = decode_records(b"".join(get(store, 0).buffers))
     assert seen == [record.raw_properties for record in records]
@@ -385,11 +392,11 @@ def test_a_filter_looks_at_no_record_that_is_on_disk(config: StoreConfig) -> Non
         return False
 
     for _ in ("entries of the queue", "records"):
-        waits = store.get_message("T", 0, 0, 32, RecordFilter(look), True)
+        waits = store.get_message("T", 0, 0, 32, PropertyFilter(look), True)
         assert waits.status is GetStatus.NOT_IN_MEMORY
         assert not looked
         cache.bring(waits.on_disk)
-    found = store.get_message("T", 0, 0, 32, RecordFilter(look), True)
+    found = store.get_message("T", 0, 0, 32, PropertyFilter(look), True)
     assert found.status is GetStatus.NO_MATCHED_MESSAGE
     assert len(looked) == found.next_begin_offset > 0
     store.close()

@@ -28,7 +28,7 @@ from trioha.broker.sql.known_answers import NAMES_MAX, KnownAnswers
 from trioha.broker.sql.parser import SqlFilter, parse_sql_filter
 from trioha.broker.sql.tokens import SqlFilterError
 from trioha.errors import CommandError
-from trioha.store.interface import MessageFilter, RecordFilter, TagFilter
+from trioha.store.interface import MessageFilter, PropertyFilter, RecordFilter, TagFilter
 from trioha.wire.codes import ResponseCode
 from trioha.wire.heartbeat import SubscriptionData
 from trioha.wire.java_hash import string_hash
@@ -108,7 +108,7 @@ def _sql_filter(expression: str, is_enabled: bool) -> SqlFilter:
 def _record_filter(expression: str, is_enabled: bool) -> RecordFilter:
     compiled = _sql_filter(expression, is_enabled)
     if len(expression) > _SHORT_EXPRESSION_CHARS or not 0 < len(compiled.names) <= NAMES_MAX:
-        return RecordFilter(
+        return PropertyFilter(
             lambda properties: compiled.wants(decode_properties(properties)), compiled.operations
         )
     return _answering_filter(compiled)
@@ -179,7 +179,7 @@ def retry_filter(subscriptions: Mapping[str, SubscriptionData]) -> RecordFilter 
         compiled = filters.get(properties.get(RETRY_TOPIC, ""))
         return compiled is None or compiled.wants(properties)
 
-    return RecordFilter(wants, max(compiled.operations for compiled in filters.values()))
+    return PropertyFilter(wants, max(compiled.operations for compiled in filters.values()))
 
 
 def check_subscription(expression: str, expression_type: str, *, has_sql92: bool) -> None:

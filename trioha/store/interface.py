@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import attrs
 
 from trioha.store.put_values import BatchEntry, PutBatch, PutMessage, PutResult, PutStatus
-from trioha.store.record_filter import RecordFilter
+from trioha.store.record_filter import PropertyFilter, RecordFilter
 from trioha.wire.remoting_command import Buffer
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "MessageFilter",
     "MessageStore",
     "MissingBytes",
+    "PropertyFilter",
     "PutBatch",
     "PutMessage",
     "PutResult",

@@ -29,7 +29,7 @@ class KnownAnswers(RecordFilter):
     def __init__(
         self, names: tuple[str, ...], evaluate: Callable[[dict[str, str]], bool], cost: int = 1
     ) -> None:
-        super().__init__(self.wants, cost)
+        super().__init__(cost)
         self._names = names
         self._marks = [property_mark(name) for name in names]
         self._first_mark = self._marks[0]

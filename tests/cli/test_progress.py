@@ -46,6 +46,18 @@ def test_a_bar_is_drawn_over_itself_and_gone_at_the_end() -> None:
     assert shown.endswith("\r\x1b[K")
 
 
+def test_work_of_unknown_size_is_told_without_a_share() -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = TerminalProgress(stream, clock)
+    progress.begin("spark: words", 0, "tasks")
+    clock.now += 6
+    progress.advance(3, 40)
+    progress.begin("rows", 8, "")
+    clock.now += 6
+    progress.advance(2)
+    assert stream.getvalue() == "trioha: spark: words  40 rows\ntrioha: rows  25 %\n"
+
+
 def test_a_line_said_in_between_clears_the_bar_first() -> None:
     stream, clock = Terminal(), Clock()
     progress = TerminalProgress(stream, clock)

@@ -630,6 +630,16 @@ def test_changes_and_transfers_are_refused_in_words() -> None:
     assert log.data
 
 
+def test_no_member_changes_while_the_leadership_is_handed_over() -> None:
+    leader, log = _leader_of_three()
+    end, push = len(log.data), say.PushType.APPEND
+    leader.step(say.PushResponse("n1", "n0", 1, push, 0, say.PushStatus.SUCCESS, end, end), 5004)
+    _drain(leader, log, 5004)
+    assert leader.transfer_leadership("n1", 5005) == ""
+    refused = leader.change_membership(ChangeKind.ADD_LEARNER, "n3", 5006)
+    assert refused == "the leadership is being handed to n1"
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -6,6 +6,7 @@ import json
 import pytest
 from support.handlers.popping import GROUP, TOPIC, Popped, PopSide, bodies_of
 
+from trioha.config import BrokerRole
 from trioha.wire.codes import RequestCode, ResponseCode
 
 
@@ -112,3 +113,20 @@ def test_a_batch_that_is_none_is_refused_and_nothing_is_stored(body: bytes) -> N
     assert response is not None
     assert response.code != 0
     assert len(side.store.messages) == 0
+
+
+def test_an_ack_that_no_slave_has_is_a_success_that_says_so() -> None:
+    """Clients take any other code for a failure."""
+    side = PopSide()
+    side.put("a")
+    (message,) = side.pop()
+    side.core.pipeline.role = BrokerRole.SYNC_MASTER
+    side.replicas.available = False
+    response = side.ask(RequestCode.ACK_MESSAGE, side.naming(message))
+    assert response is not None
+    assert response.code == 0
+    assert response.remark is not None
+    assert "slave" in response.remark
+    side.core.pipeline.role = BrokerRole.ASYNC_MASTER
+    side.wait(60_000)
+    assert not side.pop(), "it counts"

@@ -59,10 +59,11 @@ class PopSide:
         )
         self.store = MemoryStore() if store is None else store
         self.events = RecordedEvents()
+        self.replicas = FakeReplicas(by_quorum=by_quorum)
         self.core = BrokerCore(
             self.config,
             self.store,
-            FakeReplicas(by_quorum=by_quorum),
+            self.replicas,
             self.events,
             Random(7),
             at(),
@@ -144,7 +145,7 @@ class PopSide:
         """Change the invisible time; the message with its new handle."""
         response = self.ask(
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-            {**self._naming(message), "invisibleTime": invisible_ms, **fields},
+            {**self.naming(message), "invisibleTime": invisible_ms, **fields},
         )
         assert response is not None
         assert response.code == 0, response.remark
@@ -157,11 +158,12 @@ class PopSide:
         return attrs.evolve(message, handle=" ".join(handle))
 
     def code_of(self, code: int, message: Popped, fields: dict[str, object]) -> int:
-        response = self.ask(code, {**self._naming(message), **fields})
+        response = self.ask(code, {**self.naming(message), **fields})
         assert response is not None
         return response.code
 
-    def _naming(self, message: Popped) -> dict[str, object]:
+    def naming(self, message: Popped) -> dict[str, object]:
+        """Fields that name a message in a request."""
         record = message.record
         return {
             "consumerGroup": GROUP,

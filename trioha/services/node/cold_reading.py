@@ -2,7 +2,7 @@
 
 A task exists only while pulls wait: most brokers are never asked for old messages. While one batch
 is read more pulls come, and the next batch takes them all: a slow disk makes batches larger, not
-the loop slower. `broker.cold_reads` decides what is read and when.
+the loop slower. The pulls of a batch are answered one in each pass of the loop. `broker.cold_reads` decides what is read and when.
 """
 
 from __future__ import annotations
@@ -67,8 +67,11 @@ class ColdReading:
             if pulls:
                 blocks = [block for pull in pulls for block in pull.blocks]
                 await self._bring(blocks)
-                self._reads.were_read(pulls)
-                self._on_read()
+                for pull in pulls:
+                    self._reads.were_read([pull])
+                    self._on_read()
+                    # Producers have their turn between the answers, which are long.
+                    await trio.lowlevel.checkpoint()
                 continue
             due_ms = self._reads.next_read_ms(now_ms)
             if due_ms is None:

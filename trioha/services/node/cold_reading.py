@@ -2,7 +2,8 @@
 
 A task exists only while pulls wait: most brokers are never asked for old messages. While one batch
 is read more pulls come, and the next batch takes them all: a slow disk makes batches larger, not
-the loop slower. The pulls of a batch are answered one in each pass of the loop. `broker.cold_reads` decides what is read and when.
+the loop slower. The pulls of a batch are answered one in each pass of the loop. What is read, and
+when, `broker.cold_reads` decides.
 """
 
 from __future__ import annotations

@@ -38,6 +38,9 @@ _REJECTIONS: Final = (
     int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
 )
 """Answers to requests without a right account or proof among them."""
+TURN_ANSWERS_BYTES: Final = 65_536
+"""A turn ends behind so many bytes of answers: other clients do not wait for all that a consumer
+asked for at once."""
 EARLY_ANSWERS_BYTES: Final = 49_152
 """Answers that leave at once although more requests of the same read are there, those of pulls: the
 peer works on them while the rest is done. With one write for all, the two would take turns. The
@@ -111,6 +114,7 @@ class Requests:
         left_ms = instant.now_ms
         turn_ends_ms = left_ms + TURN_MS
         is_behind = self._waits.is_behind(waited_ms, instant.now_ms)
+        answered = 0
         for _ in range(TURN_REQUESTS):
             try:
                 command = machine.next_frame()
@@ -143,7 +147,10 @@ class Requests:
                         return False
                     return True
                 if outbox.size >= EARLY_ANSWERS_BYTES and machine.has_data:
+                    answered += outbox.size
                     self._answer_early()
+                    if answered >= TURN_ANSWERS_BYTES:
+                        return True
             if self.unfinished:
                 return True
             if is_send:

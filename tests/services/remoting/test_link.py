@@ -496,7 +496,7 @@ async def test_first_answers_leave_before_the_last_request_of_a_long_read_is_han
         nursery.cancel_scope.cancel()
     assert taken == [1, 2, 3]
     # What the requests have changed is kept before any of their answers leaves.
-    assert changes_kept[: len(taken)] == taken
+    assert list(dict.fromkeys(changes_kept)) == taken
 
 
 async def test_a_connection_with_many_requests_in_one_read_lets_others_have_their_turn(

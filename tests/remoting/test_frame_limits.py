@@ -265,7 +265,7 @@ def test_a_turn_ends_when_many_answers_wait_to_be_read() -> None:
 def test_large_answers_to_a_part_of_a_read_leave_before_the_rest_is_handled() -> None:
     turns = Turns(PEEK * 6, answer_bytes=EARLY_ANSWERS_BYTES // 2)
     assert turns.turn()
-    # What one consumer asked for at once keeps nobody else waiting to its end.
+    # The other clients have their turn before all is answered that a consumer asked for at once.
     assert turns.handled == 4
     assert not turns.turn()
     # The last ones leave at the end of the turn, as those of a short read do.

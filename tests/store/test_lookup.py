@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import tracemalloc
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,7 @@ from support.stores.small import (
     small_config,
 )
 
+from trioha.store.consume_queue import ENTRY
 from trioha.store.interface import (
     DiskBlock,
     GetResult,
@@ -221,6 +223,23 @@ def test_properties_are_found_behind_bodies_of_any_length(config: StoreConfig, s
     found = store.get_message("T", 0, 0, 32, of_property(b"TAGS\x01B"))
     records = decode_records(b"".join(found.buffers))
     assert [record.queue_offset for record in records] == [*range(1, QUEUE_ENTRIES, 2)]
+    store.close()
+
+
+def test_a_length_below_zero_copies_nothing(config: StoreConfig) -> None:
+    """A damaged queue: as a slice, the length would mean nearly all of the log's file."""
+    store = open_store(attrs.evolve(config, segment_bytes=1 << 20, log_chunk_bytes=1 << 20))
+    fill(store, 2)
+    (path,) = (config.consume_queue_path / "T" / "0").iterdir()
+    with path.open("r+b") as file:
+        file.write(ENTRY.pack(0, -10, 0))
+    tracemalloc.start()
+    try:
+        found = store.get_message("T", 0, 0, 32, of_property(b"TAGS"))
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert found.message_count == 1
     store.close()
 
 

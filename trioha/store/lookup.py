@@ -406,7 +406,7 @@ class Lookup:
                         filter_base, filter_limit = segment.from_offset, segment.end_offset
                 # Empty if the segment is gone or the record is damaged.
                 at = phy_offset - filter_base
-                if size <= _COPIED_MAX:
+                if 0 < size <= _COPIED_MAX:
                     record = filter_bytes[at : at + size]
                     begin = properties_begin(record, size)
                 else:

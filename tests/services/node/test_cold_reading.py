@@ -76,33 +76,37 @@ async def test_pulls_are_read_when_they_come_and_no_faster_than_the_limit(
     assert times == [0.0, 0.0, 0.2, 0.4, 0.6, 0.8]
 
 
-async def test_other_tasks_have_their_turn_between_the_answers_of_one_read() -> None:
-    rig = Rig()
-    turns_before: list[int] = []
-    turns = 0
+class Passes(trio.abc.Instrument):
+    """Counts the passes of the loop. In each, every task that can run has one turn."""
 
-    async def take_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+async def test_other_tasks_have_their_turn_between_the_answers_of_one_read() -> None:
+    rig, passes = Rig(), Passes()
+    answered_in: list[int] = []
 
     def on_read() -> None:
-        turns_before.extend([turns] * len(rig.reads.take_due()))
-        if len(turns_before) == rig.wanted:
+        answered_in.extend([passes.count] * len(rig.reads.take_due()))
+        if len(answered_in) == rig.wanted:
             rig.all_read.set()
 
     rig.reading = ColdReading(rig.reads, Clock(), lambda: 0, on_read)
     for _ in range(3):
         rig.ask(0)
+    trio.lowlevel.add_instrument(passes)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(take_turns)
         rig.reading.begin(nursery)
         rig.reading.has_new()
         with trio.fail_after(10):
             await rig.all_read.wait()
         nursery.cancel_scope.cancel()
-    first, second, third = turns_before
+    trio.lowlevel.remove_instrument(passes)
+    first, second, third = answered_in
     assert first < second < third
 
 

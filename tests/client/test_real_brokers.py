@@ -136,6 +136,8 @@ async def test_the_life_of_messages_and_members(pair: Cluster) -> None:
         await producer.send_batch([Message("T", b"batched")] * 5)
         await producer.send_oneway(Message("T", b"oneway"))
         await inbox.wait(26)
+        # A new member may ask where to begin before the old one has told how far it came.
+        await wait_caught_up(pair)
         async with open_push_consumer(pair.namesrv, "G", {"T": "*"}, other, config=FIRST) as second:
             await wait_until(lambda: queue_count(consumer) == queue_count(second) == 2)
             # A queue is told of when it is known where to begin.

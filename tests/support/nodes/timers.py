@@ -20,11 +20,12 @@ from trioha.wire.timers import timer_code
 
 TOPIC = "T"
 DELAYS_MS = (50, 700, 1_500, 3_000, 6_000)
+_ONE_TAKEN_BACK_OF = 5
 
 
 @attrs.define(eq=False)
 class TimerLoad:
-    """Sends messages with delays, and takes some of them back."""
+    """Sends messages with delays, and takes every fifth of those acknowledged back."""
 
     rng: Random = attrs.Factory(lambda: Random(1))
     sent: int = 0
@@ -46,9 +47,10 @@ class TimerLoad:
         if answer is None or answer.code:
             return
         self.acknowledged.add(key)
-        handle = answer.ext_str("recallHandle")
-        if self.rng.random() > 0.2:
+        # By number, not by chance: a run acknowledges few enough that chance would take none back.
+        if len(self.acknowledged) % _ONE_TAKEN_BACK_OF:
             return
+        handle = answer.ext_str("recallHandle")
         fields = {"topic": TOPIC, "recallHandle": handle, "producerGroup": "pg"}
         answer = await answer_of(ask, RemotingCommand(RequestCode.RECALL_MESSAGE, {**fields}))
         if answer is None or answer.code:

@@ -5,18 +5,28 @@ from random import Random
 import pytest
 from support.stores.records import encode_record
 
+from trioha.store import record_sizes
 from trioha.store.put_values import PutMessage
-from trioha.store.record_sizes import misplaced_record
 from trioha.wire.codes import SysFlag
 from trioha.wire.record import BLANK_MAGIC, PRELUDE
 
 AT, REST = 4096, 1 << 20
 
 
-def record(at: int, body: bytes = b"body", sys_flag: int = 0, properties: bytes = b"") -> bytes:
+def misplaced_record(data: bytes, phy_offset: int, segment_rest: int) -> str:
+    return record_sizes.misplaced_record(data, phy_offset, segment_rest, set())
+
+
+def record(
+    at: int,
+    body: bytes = b"body",
+    sys_flag: int = 0,
+    properties: bytes = b"",
+    topic: str = "Thème",
+) -> bytes:
     born = bytes(20 if sys_flag & SysFlag.BORNHOST_V6 else 8)
     stored = bytes(20 if sys_flag & SysFlag.STOREHOST_V6 else 8)
-    message = PutMessage("Thème", 1, 0, sys_flag, 1000, born, stored, body, properties, 0)
+    message = PutMessage(topic, 1, 0, sys_flag, 1000, born, stored, body, properties, 0)
     return encode_record(message, 7, at, 1000)
 
 
@@ -31,6 +41,15 @@ def test_records_in_their_place_are_taken(sys_flag: int, properties: bytes) -> N
     assert misplaced_record(data, AT, REST) == ""
     assert "says that it lies at" in misplaced_record(data, AT + 1, REST)
     assert "does not fit into its segment" in misplaced_record(data, AT, len(data))
+
+
+def test_every_topic_is_told() -> None:
+    data = b""
+    for topic in ("A", "Thème", "A", "B"):
+        data += record(AT + len(data), b"TRIOHA_", topic=topic)
+    topics: set[bytes] = set()
+    assert record_sizes.misplaced_record(data, AT, REST, topics) == ""
+    assert topics == {b"A", "Thème".encode(), b"B"}
 
 
 def test_a_blank_fills_its_segment() -> None:

@@ -19,7 +19,7 @@ import trio
 from trioha import __version__
 from trioha.cli.decorators import all_of
 from trioha.cli.failures import telling_leaf
-from trioha.cli.garbage import tune_garbage_collector
+from trioha.cli.garbage import keep_freed_memory, tune_garbage_collector
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.config.sources import Loaded
 from trioha.errors import StoreLocked
@@ -148,6 +148,7 @@ async def _main(
             addresses = await foreground.start(serve, shutdown, name="node")
             _announce(facts(addresses), as_json=options.ready_json)
             tune_garbage_collector()
+            keep_freed_memory()
         background.cancel_scope.cancel()
 
 

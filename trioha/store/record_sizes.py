@@ -59,10 +59,11 @@ def whole_records(data: bytes, phy_offset: int) -> int:
     return position
 
 
-def misplaced_record(data: bytes, phy_offset: int, segment_rest: int) -> str:
+def misplaced_record(data: bytes, phy_offset: int, segment_rest: int, topics: set[bytes]) -> str:
     """Return why `data` is not whole records and blanks that belong at `phy_offset`. HOT.
 
     Returns "" if it is. `segment_rest`: bytes from `phy_offset` to the end of its segment.
+    `topics`: takes the topics of the records that were looked at.
     Checksums of bodies are not compared: a body that has rotted is no harm to the log.
     """
     stop = len(data)
@@ -115,5 +116,6 @@ def misplaced_record(data: bytes, phy_offset: int, segment_rest: int) -> str:
             except UnicodeDecodeError:
                 return f"the topic of the record at {at} is no UTF-8"
             last_topic = topic
+            topics.add(topic)
         position = following
     return ""

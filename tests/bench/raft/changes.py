@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgpack
 from bench.peer.load_clients import open_load_client
@@ -165,11 +166,28 @@ def refill(scene: Scene, mebibytes: int, number: int) -> Iterator[Sample]:
             "bytes": float(target),
             "send_p50_ms": took[len(took) // 2],
             "send_max_ms": took[-1],
+            "plain_mb_per_s": _write_plainly(lost.store.parent / "plain", target),
         },
         errors=outcome.errors,
         strangers=strangers.average,
         at=now_text(),
     )
+
+
+def _write_plainly(path: Path, size: int) -> float:
+    """Write a new file of so many bytes, without an fsync; MB/s.
+
+    On a virtual machine that gives free memory back to its host this is little more than a refill:
+    the pages of a new file have to be had from the host first.
+    """
+    piece = b"x" * (1 << 20)
+    began_s = time.monotonic()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(size // len(piece)):
+            file.write(piece)
+    took_s = time.monotonic() - began_s
+    path.unlink()
+    return size / MB / took_s
 
 
 def _hand_over(leader: Node, member: str) -> str | None:

@@ -234,6 +234,7 @@ def _change_table(samples: Sequence[Sample]) -> list[str]:
         ("transfer", "gap_ms"): "planned transfer, write gap, ms",
         ("refill", "mb_per_s"): "refill of a wiped member, MB/s from its first byte",
         ("refill", "mb_per_s_from_start"): "refill of a wiped member, MB/s from its exec",
+        ("refill", "plain_mb_per_s"): "a new file of as many bytes, written right after, MB/s",
         ("refill", "send_max_ms"): "longest send meanwhile, ms",
     }
     lines = ["| what | side | p50 | p99 | lowest | highest | of | strangers |"]

@@ -23,12 +23,12 @@ from trioha.broker.raft.records import BODY_BYTES_MAX, QUEUE_ID, Assembly, read_
 from trioha.dledger.membership import Configuration, ConfigurationRows
 from trioha.errors import CommitLogCorrupted, RemoteProtocolError
 from trioha.store.record_sizes import misplaced_record
-from trioha.wire.names import METADATA_TOPIC, RAFT_TOPIC
+from trioha.wire.names import METADATA_TOPIC, RAFT_TOPIC, RAFT_TOPICS
 from trioha.wire.record import BLANK_MAGIC, PRELUDE, RecordError, dispatch_fields
 from trioha.wire.remoting_command import Buffer
 
-_OWN = b"TRIOHA_"
-"""Begins the names of the topics whose records the group writes."""
+_OWN_TOPICS = frozenset(topic.encode() for topic in RAFT_TOPICS)
+"""Topics whose records the group writes."""
 _LIMIT = f"at most {BODY_BYTES_MAX} are allowed"
 
 
@@ -55,10 +55,12 @@ class ForeignBytes:
         these bytes included. Errors: RemoteProtocolError if `body` cannot stand there.
         """
         data, segment_bytes = bytes(body), self._segment_bytes
-        objection = misplaced_record(data, phy_offset, segment_bytes - phy_offset % segment_bytes)
+        topics: set[bytes] = set()
+        segment_rest = segment_bytes - phy_offset % segment_bytes
+        objection = misplaced_record(data, phy_offset, segment_rest, topics)
         if objection:
             raise RecordError(objection)
-        if _OWN not in data:
+        if topics.isdisjoint(_OWN_TOPICS):
             return ()
         try:
             return self._check_own(data, phy_offset, term, term_start)

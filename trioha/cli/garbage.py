@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 32 << 20
-"""Room for the largest frame and its copy; also the largest that glibc takes for the second."""
+"""Room for the largest frame and its copy. glibc takes no larger M_MMAP_THRESHOLD."""
 
 
 @contextmanager

@@ -177,8 +177,8 @@ def refill(scene: Scene, mebibytes: int, number: int) -> Iterator[Sample]:
 def _write_plainly(path: Path, size: int) -> float:
     """Write a new file of so many bytes, without an fsync; MB/s.
 
-    On a virtual machine that gives free memory back to its host this is little more than a refill:
-    the pages of a new file have to be had from the host first.
+    A refill writes as many. Some virtual machines give free memory back to their host: there the
+    pages of every new file cost time, whoever writes it.
     """
     piece = b"x" * (1 << 20)
     began_s = time.monotonic()

@@ -47,7 +47,7 @@ class TimerLoad:
         if answer is None or answer.code:
             return
         self.acknowledged.add(key)
-        # By number, not by chance: a run acknowledges few enough that chance would take none back.
+        # By number, not by chance: a run acknowledges about 50, and chance sometimes takes none.
         if len(self.acknowledged) % _ONE_TAKEN_BACK_OF:
             return
         handle = answer.ext_str("recallHandle")

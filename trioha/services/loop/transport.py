@@ -26,7 +26,7 @@ from trioha.wire.address import parse_address as parse_address
 from trioha.wire.remoting_command import Buffer
 
 READ_BYTES_MAX = 262_144
-_READ_BYTES_MIN = 65_536  # beyond 128 KiB malloc maps and unmaps: 15 us on each small read
+_READ_BYTES_MIN = 65_536  # beyond 128 KiB malloc maps and unmaps, unless told not to: 15 us a read
 _JOIN_BYTES_MAX = 65_536  # below this one copy is cheaper than an iovec per buffer
 _IOV_MAX = 1024
 _BACKLOG = 1024

@@ -30,6 +30,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.remoting.fast_failure",
     "trioha.remoting.mode",
     "trioha.remoting.outbox",
+    "trioha.remoting.outboxes",
     "trioha.remoting.requests",
     "trioha.security.accounts",
     "trioha.security.auth_guard",
@@ -89,6 +90,11 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.broker.transactions.service",
     "trioha.broker.visibility",
     "trioha.broker.wait_histogram",
+    "trioha.services.loop.clock",
+    "trioha.services.loop.parked_reader",
+    "trioha.services.loop.ready_reads",
+    "trioha.services.loop.socket_stream",
+    "trioha.services.remoting.turns",
 )
 
 SHARED_LIBRARY = "trioha.compiled_code__mypyc"

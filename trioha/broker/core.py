@@ -325,9 +325,8 @@ class BrokerCore:
         cold = self.cold_reads
         return self.hold.has_due or self.pop_hold.has_due or (cold.is_waited_for and cold.has_due)
 
-    @property
     def next_parked_deadline_ms(self) -> int | None:
-        """Time at which `expire_pulls` has something to do, or None."""
+        """Return the time at which `expire_pulls` has something to do, or None."""
         pull_ms, pop_ms = self.hold.next_deadline_ms, self.pop_hold.next_deadline_ms
         if self.cold_reads.is_waited_for:
             cold_ms = self.cold_reads.next_deadline_ms

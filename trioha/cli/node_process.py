@@ -29,6 +29,7 @@ from trioha.log_lines import LineFormat, LogLines, Tee
 from trioha.ready_line import ready_line
 from trioha.services.admin.introspection import NodeProcess
 from trioha.services.admin.journal_flush import serve_journal
+from trioha.services.loop.ready_reads import start_ready_reads
 from trioha.services.node.sd_notify import notify_ready, notify_stopping
 from trioha.services.node.signals import watch_signals
 
@@ -137,6 +138,7 @@ async def _main(
     serve: Serve, facts: Facts, journal: JournalFile | None, options: ProcessOptions
 ) -> None:
     shutdown = trio.Event()
+    start_ready_reads()
     async with trio.open_nursery() as background:
         await background.start(watch_signals, shutdown, name="signals")
         if options.until_stdin_ends:

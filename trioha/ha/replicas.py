@@ -167,9 +167,8 @@ class Replicas:
     def __len__(self) -> int:
         return len(self._replicas)
 
-    @property
     def next_deadline_ms(self) -> int | None:
-        """Time at which to call `on_time`; None while there is nothing to say or notice."""
+        """Return the time at which to call `on_time`; None while nothing is to be told."""
         return self._next_deadline_ms if self._next_deadline_ms < _FOREVER_MS else None
 
     def slave_available(self, need_offset: int) -> bool:

@@ -13,6 +13,8 @@ class Outbox:
     def __init__(self, bytes_max: int) -> None:
         self.buffers: list[Buffer] = []
         self.size = 0
+        self.is_queued = False
+        """The batch that runs, or the write task, will send it."""
         self._bytes_max = bytes_max
 
     @property

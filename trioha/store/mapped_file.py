@@ -173,12 +173,19 @@ class MappedFile:
         Errors: DiskFull; a part may have been written, the caller has not moved its end.
         """
         try:
+            if self._fd is not None:  # as it mostly is: no context manager for each message
+                self._pwrite(self._fd, position, data)
+                return
             with self._descriptor() as fd:
-                written = os.pwrite(fd, data, position)
-                while written < len(data):
-                    written += os.pwrite(fd, memoryview(data)[written:], position + written)
+                self._pwrite(fd, position, data)
         except OSError as error:
             raise disk_error(error, f"cannot write {self.path}") from error
+
+    @staticmethod
+    def _pwrite(fd: int, position: int, data: Buffer) -> None:
+        written = os.pwrite(fd, data, position)
+        while written < len(data):
+            written += os.pwrite(fd, memoryview(data)[written:], position + written)
 
     def sync(self) -> None:
         """Bring the file to disk. Safe in another thread, also while the file is being deleted.

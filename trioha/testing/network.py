@@ -8,7 +8,8 @@ from random import Random
 
 import trio
 
-from trioha.services.loop.transport import Transport
+from trioha.services.loop.parked_reader import Take
+from trioha.services.loop.transport import Transport, take_each
 from trioha.wire.remoting_command import Buffer
 
 _PIPE_BYTES = 262_144
@@ -95,6 +96,9 @@ class PipeTransport:
         if self._closed:
             raise trio.ClosedResourceError("closed")
         return data
+
+    async def receive_each(self, take: Take) -> bool:
+        return await take_each(self, take)
 
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
         if self._closed or self._outgoing.closed:

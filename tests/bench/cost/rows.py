@@ -28,6 +28,8 @@ TURNS = {1: 24, 8: 10, 64: 4}
 """Times that each of so many senders sends and waits for its answer."""
 REST_S = 0.005
 """Virtual seconds between two turns: the push to slaves gathers for two milliseconds."""
+SETTLE_S = 0.03
+"""Virtual seconds behind the last turn: queues and index are brought up to the log every 20 ms."""
 BODY = bytes(128)
 
 
@@ -101,4 +103,5 @@ async def _send_turns(transport: Transport, frames: list[SendFrame], turns: int)
             answered += len(reader.slots(await transport.receive_some()))
         # What the nodes still do after the answers belongs to the messages as well.
         await trio.sleep(REST_S)
+    await trio.sleep(SETTLE_S)
     assert not reader.refusals, reader.refusals

@@ -273,7 +273,7 @@ def test_a_message_wakes_one_parked_pop_of_each_group() -> None:
     side.wait(15_000)
     (answer,) = side.answers()
     assert answer.code == ResponseCode.POLLING_TIMEOUT
-    assert side.core.next_parked_deadline_ms is None
+    assert side.core.next_parked_deadline_ms() is None
 
 
 def test_a_message_whose_time_is_over_wakes_a_parked_pop() -> None:

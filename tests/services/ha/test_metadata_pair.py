@@ -24,12 +24,13 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError
 from trioha.ha.events import Term
 from trioha.remoting.channel import Instant
+from trioha.remoting.outboxes import Outboxes
 from trioha.services.ha.client_link import HaClientLink, SlaveContext
 from trioha.services.ha.master import HaMaster, open_replicas
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import Transport
+from trioha.services.loop.parked_reader import Take
+from trioha.services.loop.transport import Transport, take_each
 from trioha.services.node.metadata_files import MetadataFiles
-from trioha.services.remoting.link import Outboxes
 from trioha.store.inspect import iter_records
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.testing.virtual_time import run_on_virtual_time
@@ -156,6 +157,9 @@ class InPieces:
         size = self._rng.choice((1, 7, 40, 400, 1 << 20))
         piece, self._data = self._data[:size], self._data[size:]
         return piece
+
+    async def receive_each(self, take: Take) -> bool:
+        return await take_each(self, take)
 
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
         return self._inner.try_send(buffers)

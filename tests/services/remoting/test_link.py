@@ -13,12 +13,13 @@ from trio.testing import MockClock, memory_stream_pair
 from trioha.errors import CommandError, RemoteProtocolError, Unreachable
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import RemotingConnection
+from trioha.remoting.outboxes import Outboxes
 from trioha.remoting.requests import EARLY_ANSWERS_BYTES, TURN_REQUESTS, RequestTable
 from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import connect, open_listener
 from trioha.services.remoting.client import open_remoting_client
-from trioha.services.remoting.link import LinkLimits, Outboxes, RemotingLink
+from trioha.services.remoting.link import LinkLimits, RemotingLink
 from trioha.services.remoting.server import RemotingServer
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode

@@ -28,7 +28,8 @@ from trioha.dledger.membership import Configuration
 from trioha.dledger.message_codec import LOG_BYTES_MAX, GroupDoor, code_of
 from trioha.errors import RemoteProtocolError
 from trioha.remoting.connection import RemotingConnection
-from trioha.services.loop.transport import Transport
+from trioha.services.loop.parked_reader import Take
+from trioha.services.loop.transport import Transport, take_each
 from trioha.store.put_values import PutMessage
 from trioha.wire.codes import RequestCode
 from trioha.wire.names import RAFT_TOPIC
@@ -250,6 +251,9 @@ class HostileCaller:
             if made:
                 return made
 
+    async def receive_each(self, take: Take) -> bool:
+        return await take_each(self, take)
+
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
         return self._transport.try_send(buffers)
 
@@ -284,6 +288,9 @@ class Muted:
 
     async def receive_some(self) -> bytes:
         return await self._transport.receive_some()
+
+    async def receive_each(self, take: Take) -> bool:
+        return await take_each(self, take)
 
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
         self._unsent = self._transport.try_send(self._allowed(buffers))

@@ -19,7 +19,8 @@ from trioha.errors import RemoteProtocolError
 from trioha.ha.hello import Proofs
 from trioha.remoting.connection import RemotingConnection
 from trioha.services.ha.greeting import CHALLENGE_FIELD, PROOF_FIELD
-from trioha.services.loop.transport import Transport
+from trioha.services.loop.parked_reader import Take
+from trioha.services.loop.transport import Transport, take_each
 from trioha.wire import fastjson
 from trioha.wire.codes import SENDS, RequestCode, ResponseCode
 from trioha.wire.ha_frames import EXTENDED_HEADER, KIND_LOG, KIND_METADATA
@@ -155,6 +156,9 @@ class HostileWay:
             made = self._link_data(data) if self._is_link else self._answers(data)
             if made:
                 return made
+
+    async def receive_each(self, take: Take) -> bool:
+        return await take_each(self, take)
 
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
         self._listen(buffers)

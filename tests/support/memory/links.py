@@ -8,7 +8,8 @@ import trio
 import trio.testing
 
 from support.memory.streams import StreamTransport
-from trioha.services.loop.transport import Transport
+from trioha.services.loop.parked_reader import Take
+from trioha.services.loop.transport import Transport, take_each
 from trioha.wire.remoting_command import Buffer
 
 
@@ -61,6 +62,9 @@ class SteeredTransport:
 
     async def receive_some(self) -> bytes:
         return await self._receive.receive()
+
+    async def receive_each(self, take: Take) -> bool:
+        return await take_each(self, take)
 
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
         if self.closed:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import trio
 
+from trioha.services.loop.parked_reader import Take
+from trioha.services.loop.transport import take_each
 from trioha.wire.remoting_command import Buffer
 
 
@@ -17,6 +19,9 @@ class StreamTransport:
 
     async def receive_some(self) -> bytes:
         return bytes(await self._stream.receive_some())
+
+    async def receive_each(self, take: Take) -> bool:
+        return await take_each(self, take)
 
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
         return buffers

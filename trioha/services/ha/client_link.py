@@ -101,7 +101,7 @@ class HaClientLink:
         self._late = False
         self._told_ms = now_ms
         self._told_offset = self._connection.max_phy_offset
-        self._reporting = False
+        self._rest: list[Buffer] = []
         self._ended = False
         self._lease_renewed_s = -math.inf
         self._nursery: trio.Nursery | None = None
@@ -167,24 +167,8 @@ class HaClientLink:
             self._nursery.cancel_scope.cancel()
 
     async def _read(self) -> str:
-        connection, clock = self._connection, self._clock
-        while data := await self._transport.receive_some():
-            if self._ended:
-                break  # it was on its way to us when the link was ended
-            now_ms = clock.now_ms()
-            if self._late:
-                self._late = False
-                gap_ms = now_ms - self._silent_since_ms
-                self._events.event("ha_heartbeat_resumed", peer=self.peer, gap_ms=gap_ms)
-            self.last_read_ms = now_ms
-            self._renew_lease()
-            before = connection.heard
-            connection.receive_data(data)
-            self._take_events()
-            self.catching_up = len(data) >= FULL_READ_BYTES
-            if connection.heard and not before:
-                self._events.event("ha_connected", peer=self.peer, offset=connection.max_phy_offset)
-            await self._report(now_ms)
+        while await self._transport.receive_each(self._take) and not self._ended:
+            await self._send_rest()
         if not self.heard:
             self.refused = True
             return (
@@ -197,6 +181,25 @@ class HaClientLink:
     def _broken_off(self, reason: str) -> str:
         left = self._connection.frame_bytes_left
         return f"{reason}, {left} bytes before the end of a frame" if left else reason
+
+    def _take(self, data: bytes) -> bool:
+        """Append and report what one read has brought. False: the read task has to go on. HOT."""
+        connection, now_ms = self._connection, self._clock.now_ms()
+        if self._ended:
+            return False  # it was on its way to us when the link was ended
+        if self._late:
+            self._late = False
+            gap_ms = now_ms - self._silent_since_ms
+            self._events.event("ha_heartbeat_resumed", peer=self.peer, gap_ms=gap_ms)
+        self.last_read_ms = now_ms
+        self._renew_lease(now_ms)
+        before = connection.heard
+        connection.receive_data(data)
+        self._take_events()
+        self.catching_up = len(data) >= FULL_READ_BYTES
+        if connection.heard and not before:
+            self._events.event("ha_connected", peer=self.peer, offset=connection.max_phy_offset)
+        return self._report(now_ms)
 
     def _take_events(self) -> None:
         """Append what has come; tell the dispatcher even if a full disk stops it half-way."""
@@ -213,25 +216,31 @@ class HaClientLink:
             if appended:
                 self._on_appended()
 
-    async def _report(self, now_ms: int) -> None:
-        """Send the report that is due, if any. A send in progress looks again when it ends."""
-        if self._reporting or self._ended:
-            return
-        self._reporting = True
+    def _report(self, now_ms: int) -> bool:
+        """Send the reports that are due. False: `_send_rest` has to go on."""
+        if self._rest or self._ended:
+            return True  # who sends the rest looks again
         while report := self._connection.report(now_ms, in_bulk=self.catching_up):
-            rest = self._transport.try_send([report])
-            if not rest:
-                break
-            await self._transport.send_all(rest)
-            now_ms = self._clock.now_ms()
-        self._reporting = False
+            self._rest = self._transport.try_send([report])
+            if self._rest:
+                return False
         if now_ms - self._told_ms >= _PROGRESS_INTERVAL_MS:
             self._tell_progress(now_ms)
+        return True
+
+    async def _send_rest(self) -> None:
+        """Send what the kernel did not take of a report, and what has become due meanwhile."""
+        is_behind = bool(self._rest)
+        while is_behind:
+            await self._transport.send_all(self._rest)
+            self._rest = []
+            is_behind = not self._report(self._clock.now_ms())
 
     async def _report_on_time(self) -> str:
         while True:
             now_ms = self._clock.now_ms()
-            await self._report(now_ms)
+            if not self._report(now_ms):
+                await self._send_rest()
             self._notice_silence(now_ms)
             await sleep_until_ms(max(self._connection.next_deadline_ms, now_ms + 1))
 
@@ -258,8 +267,8 @@ class HaClientLink:
                 gap_bytes=gap_bytes,
             )
 
-    def _renew_lease(self) -> None:
-        now_s = trio.current_time()
+    def _renew_lease(self, now_ms: int) -> None:
+        now_s = now_ms / 1000
         if now_s - self._lease_renewed_s >= _LEASE_STEP_S and self._nursery is not None:
             self._lease_renewed_s = now_s
             self._nursery.cancel_scope.deadline = now_s + self._housekeeping_s + _LEASE_STEP_S

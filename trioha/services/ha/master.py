@@ -93,7 +93,7 @@ class HaMaster:
         """
         self.replicas = replicas
         self._term = term
-        self._alarm = Alarm(clock, lambda: replicas.next_deadline_ms, lambda _: self._on_time())
+        self._alarm = Alarm(clock, replicas.next_deadline_ms, lambda _: self._on_time())
         self._store = store
         self._config = config
         self._events = events

@@ -217,34 +217,38 @@ class HaMasterLink:
         self.end_nowait(reason)
 
     async def _read(self) -> str:
+        try:
+            await self._transport.receive_each(self._take)
+        except RemoteProtocolError:
+            if self._connection.last_words:
+                # The write task has not begun. The slave's own journal then has both numbers.
+                with trio.move_on_after(_LAST_WORDS_PATIENCE_S):
+                    await self._transport.send_all([self._connection.last_words])
+            raise
+        return "the slave closed the link"
+
+    def _take(self, data: bytes) -> bool:
+        """Take the slave's reports of one read, and answer the sends that they confirm. HOT."""
         connection, owner = self._connection, self._owner
         store, replicas = owner.store, owner.replicas
-        while data := await self._transport.receive_some():
-            now_ms = owner.clock.now_ms()
-            connection.receive_data(data)
-            try:
-                event = connection.next_event(store.min_phy_offset, store.max_phy_offset, now_ms)
-            except RemoteProtocolError:
-                if connection.last_words:
-                    # The write task has not begun. The slave's own journal then has both numbers.
-                    with trio.move_on_after(_LAST_WORDS_PATIENCE_S):
-                        await self._transport.send_all([connection.last_words])
-                raise
-            if connection.authenticated:
-                self._renew_lease()
-            if event is NEED_DATA:
-                continue
-            if event.first and connection.epoch:
-                replicas.open_extended(self.replica, connection.epoch, connection.home_id)
-                if owner.metadata_snapshot is not None:
-                    self._take_snapshot()
-            replicas.acknowledge(
-                self.replica, event.offset, store.max_phy_offset, now_ms, event.metadata_position
-            )
-            owner.on_report(self, event.first, now_ms)
-            if event.first:
-                self._reported.set()
-        return "the slave closed the link"
+        now_ms = owner.clock.now_ms()
+        connection.receive_data(data)
+        event = connection.next_event(store.min_phy_offset, store.max_phy_offset, now_ms)
+        if connection.authenticated:
+            self._renew_lease(now_ms)
+        if event is NEED_DATA:
+            return True
+        if event.first and connection.epoch:
+            replicas.open_extended(self.replica, connection.epoch, connection.home_id)
+            if owner.metadata_snapshot is not None:
+                self._take_snapshot()
+        replicas.acknowledge(
+            self.replica, event.offset, store.max_phy_offset, now_ms, event.metadata_position
+        )
+        owner.on_report(self, event.first, now_ms)
+        if event.first:
+            self._reported.set()
+        return True
 
     async def _write(self, opening: bytes) -> str:
         if opening:
@@ -280,8 +284,8 @@ class HaMasterLink:
                 return False
         return True
 
-    def _renew_lease(self) -> None:
-        now_s = trio.current_time()
+    def _renew_lease(self, now_ms: int) -> None:
+        now_s = now_ms / 1000
         if now_s - self._lease_renewed_s >= _LEASE_STEP_S and self._nursery is not None:
             self._lease_renewed_s = now_s
             deadline_s = now_s + self._owner.housekeeping_s + _LEASE_STEP_S

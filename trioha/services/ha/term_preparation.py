@@ -8,8 +8,8 @@ import trio
 
 from trioha.errors import CommitLogCorrupted, DiskFull
 from trioha.ha.role_effects import BeginTerm, CutHalfRecord, Dispatch, FlushLog
+from trioha.remoting.outboxes import Outboxes
 from trioha.services.node.commitlog_flush import CommitlogFlush
-from trioha.services.remoting.link import Outboxes
 from trioha.store.message_store import FileMessageStore
 
 PreparingEffect = Dispatch | CutHalfRecord | FlushLog | BeginTerm

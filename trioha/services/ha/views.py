@@ -12,6 +12,7 @@ from trioha.broker.visibility import Visibility
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.ha.mastership import Mastership
 from trioha.ha.replicas import Replicas
+from trioha.remoting.outboxes import Outboxes
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.ha.client import HaClient
 from trioha.services.ha.handshake import Handshake
@@ -24,7 +25,6 @@ from trioha.services.node.access_control import AccessControl
 from trioha.services.node.config_persist import ConfigPersist
 from trioha.services.node.namesrv_registration import NamesrvRegistration
 from trioha.services.node.request_forwarding import RequestForwarding
-from trioha.services.remoting.link import Outboxes
 from trioha.store.message_store import FileMessageStore
 
 

@@ -24,7 +24,8 @@ import trio
 
 from trioha.errors import RemoteProtocolError
 from trioha.remoting.tls_session import PLAIN_PEER_ALERT, TlsSession
-from trioha.services.loop.transport import Connect, Transport, connect
+from trioha.services.loop.parked_reader import Take
+from trioha.services.loop.transport import Connect, Transport, connect, take_each
 from trioha.wire.remoting_command import Buffer
 from trioha.wire.tls_errors import SPEAKS_NO_TLS, TLS_HANDSHAKE
 
@@ -78,6 +79,11 @@ class TlsTransport:
         except RemoteProtocolError as error:
             inner.try_send([session.take_ciphertext()])  # the alert
             raise trio.BrokenResourceError(f"TLS handshake: {error}") from error
+
+    async def receive_each(self, take: Take) -> bool:
+        if self._session is None:
+            return await self._inner.receive_each(take)
+        return await take_each(self, take)
 
     async def receive_some(self) -> bytes:
         session = self._session
@@ -190,6 +196,13 @@ class AcceptedTransport(TlsTransport):
         self._enforcing = enforcing
         self._hello_seen = False
         self._decided = trio.Event()
+
+    async def receive_each(self, take: Take) -> bool:
+        if not self._decided.is_set():
+            data = await self.receive_some()
+            if not data or not take(data):
+                return bool(data)
+        return await super().receive_each(take)
 
     async def receive_some(self) -> bytes:
         if not self._decided.is_set():

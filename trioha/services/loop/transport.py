@@ -8,12 +8,10 @@ without being joined. On a 2-core machine this halves the latency of a replicate
 from __future__ import annotations
 
 import errno
-import math
 import os
 import socket
 import struct
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
@@ -21,21 +19,16 @@ from typing import Protocol
 import trio
 
 from trioha.errors import TriohaError
+from trioha.services.loop.parked_reader import ParkedReader, Take
+from trioha.services.loop.ready_reads import ready_reads
+from trioha.services.loop.socket_stream import SO_TIMESTAMPNS, SocketStream, reason_of
 from trioha.wire.address import format_address as format_address
 from trioha.wire.address import parse_address as parse_address
 from trioha.wire.remoting_command import Buffer
 
 READ_BYTES_MAX = 262_144
-_READ_BYTES_MIN = 65_536  # beyond 128 KiB malloc maps and unmaps, unless told not to: 15 us a read
-_JOIN_BYTES_MAX = 65_536  # below this one copy is cheaper than an iovec per buffer
-_IOV_MAX = 1024
 _BACKLOG = 1024
 _ABORT = struct.pack("ii", 1, 0)  # linger for no time: a reset in place of what is not sent yet
-_SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
-_STAMP = struct.Struct("qq")
-_STAMP_SPACE = socket.CMSG_SPACE(_STAMP.size)
-_STAMP_STEP_S = 0.02
-"""Least time between reads that ask for the stamp, which costs a read 1.6 us."""
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -48,13 +41,21 @@ class Transport(Protocol):
     def waited_ms(self) -> int:
         """Least time that the bytes of the last read lay in the kernel; 0 if that is unknown.
 
-        While reads are in time, the kernel is asked every `_STAMP_STEP_S` only.
+        While reads are in time, the kernel is asked now and then only.
         """
 
     async def receive_some(self) -> bytes:
         """Return at least one byte, or b"" when the peer has finished.
 
         Errors: trio.BrokenResourceError, trio.ClosedResourceError.
+        """
+
+    async def receive_each(self, take: Take) -> bool:
+        """Call `take` with all that arrives, at least one byte each time, until it returns False.
+
+        Returns True then, and False when the peer has finished. `take` must not wait, and may run
+        outside of any task.
+        Errors: trio.BrokenResourceError, trio.ClosedResourceError; what `take` raises.
         """
 
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
@@ -85,6 +86,15 @@ class Transport(Protocol):
 Connect = Callable[[str, int], Awaitable[Transport]]
 """Connects to host and port. Errors: OSError."""
 
+
+async def take_each(transport: Transport, take: Take) -> bool:
+    """Do `receive_each` by `receive_some`."""
+    while data := await transport.receive_some():
+        if not take(data):
+            return True
+    return False
+
+
 OnTop = Callable[[Transport], Transport]
 
 
@@ -108,67 +118,44 @@ class SocketTransport:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
-        self._read_bytes_max = read_bytes_max
-        self._read_bytes = min(_READ_BYTES_MIN, read_bytes_max)
-        self._closed = False
-        self._stamp_due_s = 0.0 if has_stamps else math.inf
+        self._stream = SocketStream(sock, read_bytes_max, has_stamps)
         self.peer = peer
-        self.waited_ms = 0
+        self.try_send = self._stream.try_send  # no call between: it is HOT
+        self._parked: ParkedReader | None = None
+
+    @property
+    def waited_ms(self) -> int:
+        return self._stream.waited_ms
 
     async def receive_some(self) -> bytes:
         while True:
-            if self._closed:
+            if self._stream.closed:
                 raise trio.ClosedResourceError(f"connection to {self.peer} is closed")
             await trio.lowlevel.wait_readable(self._sock)
+            data = self._stream.read_now()
+            if data is not None:
+                return data
+
+    async def receive_each(self, take: Take) -> bool:
+        reads = ready_reads()
+        if reads is None:
+            return await take_each(self, take)
+        reader = ParkedReader(self._sock.fileno(), self._stream.read_now, take, reads)
+        while True:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            if self._stream.closed:
+                raise trio.ClosedResourceError(f"connection to {self.peer} is closed")
+            self._parked = reader
             try:
-                if time.monotonic() < self._stamp_due_s:
-                    data = self._sock.recv(self._read_bytes)
-                else:
-                    data = self._receive_stamped()
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise trio.BrokenResourceError(_reason(error)) from error
-            size = len(data)
-            if size == self._read_bytes:
-                self._read_bytes = min(size * 2, self._read_bytes_max)
-            elif size < self._read_bytes // 4 and self._read_bytes > _READ_BYTES_MIN:
-                self._read_bytes //= 2
-            return data
-
-    def _receive_stamped(self) -> bytes:
-        """Read, and note how long ago the last of the bytes have arrived."""
-        data, ancillary, _, _ = self._sock.recvmsg(self._read_bytes, _STAMP_SPACE)
-        self.waited_ms = 0
-        for level, kind, value in ancillary:
-            if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(value) == _STAMP.size:
-                arrived_s, arrived_ns = _STAMP.unpack(value)
-                waited_ns = time.time_ns() - arrived_s * 1_000_000_000 - arrived_ns
-                self.waited_ms = max(0, waited_ns // 1_000_000)
-        if self.waited_ms < _STAMP_STEP_S * 1000:
-            self._stamp_due_s = time.monotonic() + _STAMP_STEP_S
-        return data
-
-    def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
-        if self._closed:
-            raise trio.BrokenResourceError("closed")
-        size = sum(map(len, buffers))
-        try:
-            if len(buffers) == 1:
-                sent = self._sock.send(buffers[0])
-            elif size <= _JOIN_BYTES_MAX:
-                buffers = [b"".join(buffers)]
-                sent = self._sock.send(buffers[0])
-            else:
-                sent = self._sock.sendmsg(buffers[:_IOV_MAX])
-        except BlockingIOError:
-            return buffers
-        except OSError as error:
-            raise trio.BrokenResourceError(_reason(error)) from error
-        return [] if sent == size else _rest(buffers, sent)
+                reader.park(trio.lowlevel.current_task())
+                ended: bool | None = await trio.lowlevel.wait_task_rescheduled(reader.abort)
+            finally:
+                self._parked = None
+            if ended is not None:
+                return ended
 
     async def send_some(self, buffers: list[Buffer]) -> list[Buffer]:
-        if self._closed:
+        if self._stream.closed:
             raise trio.ClosedResourceError(f"connection to {self.peer} is closed")
         await trio.lowlevel.wait_writable(self._sock)
         return self.try_send(buffers)
@@ -179,26 +166,23 @@ class SocketTransport:
             rest = await self.send_some(rest)
 
     def finish(self) -> None:
-        if not self._closed:
+        if not self._stream.closed:
             with suppress(OSError):  # the peer has gone first
                 self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self._stream.closed:
+            self._stream.closed = True
+            if self._parked is not None:
+                self._parked.closing()
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
     def peer_has_gone(self) -> bool:
-        try:
-            return not self._sock.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        return self._stream.peer_has_gone()
 
     def abort(self) -> None:
-        if not self._closed:
+        if not self._stream.closed:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
         self.close()
 
@@ -254,14 +238,14 @@ def open_listener(host: str, port: int, on_top: OnTop = nothing_on_top) -> Liste
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if sys.platform == "linux":
             # Accepted sockets inherit it.
-            sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         sock.setblocking(False)
         sock.bind((host, port))
         sock.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
         sock.close()
         raise TriohaError(
-            f"cannot listen on {format_address(host, port)}: {_reason(error)}; "
+            f"cannot listen on {format_address(host, port)}: {reason_of(error)}; "
             "choose another port (0 picks a free one) or stop the process that holds it"
         ) from error
     return Listener(sock, on_top)
@@ -301,17 +285,3 @@ async def connect(host: str, port: int, *, read_bytes_max: int = READ_BYTES_MAX)
             sock.close()
             raise
     raise failure or OSError(errno.EADDRNOTAVAIL, f"no address for {host}")
-
-
-def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:
-    for index, buffer in enumerate(buffers):
-        if sent < len(buffer):
-            return [memoryview(buffer)[sent:], *buffers[index + 1 :]]
-        sent -= len(buffer)
-    return []
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.errno is not None:
-        return os.strerror(error.errno)
-    return str(error)

@@ -27,6 +27,7 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.config.secret_files import cluster_keyring, ha_keyring, raft_keyring
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
+from trioha.remoting.outboxes import Outboxes
 from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.security.requirements import Port, body_limits, check_pages_declared
@@ -54,7 +55,6 @@ from trioha.services.node.reput import Reput
 from trioha.services.node.request_forwarding import PATIENCE_S, RequestForwarding
 from trioha.services.node.route_questions import RouteQuestions
 from trioha.services.node.status import broker_status
-from trioha.services.remoting.link import Outboxes
 from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
@@ -198,7 +198,7 @@ class BrokerNode:
             self.in_batch(core.expire_waits),
         )
         self.pull_hold = Alarm(
-            clock, lambda: core.next_parked_deadline_ms, self.in_batch(core.expire_pulls)
+            clock, core.next_parked_deadline_ms, self.in_batch(core.expire_pulls)
         )
         self.cold_reads = ColdReading(
             core.cold_reads, clock, lambda: store.max_phy_offset, self._were_read

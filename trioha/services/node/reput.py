@@ -16,7 +16,7 @@ from trioha.journal import EventSink
 from trioha.store.interface import MessageStore
 
 _SLICE_BYTES = 32_768  # about a millisecond of small records: acks and requests wait no longer
-_GATHER_S = 0.005  # work that comes together is done together, a wake-up per batch saved
+_GATHER_S = 0.02  # work that comes together is done together, a wake-up per batch saved
 _CATCH_UP_PAUSE_S = 0.01
 _DISK_FULL_PAUSE_S = 5.0
 

@@ -14,10 +14,10 @@ from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, SoftS
 from trioha.dledger.settings import RaftSettings
 from trioha.dledger.term_table import TermTable
 from trioha.journal import EventSink
+from trioha.remoting.outboxes import Outboxes
 from trioha.security.node_signer import Sign, unsigned
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect, connect
-from trioha.services.remoting.link import Outboxes
 from trioha.wire.keyring import Keyring, keyring_of
 
 

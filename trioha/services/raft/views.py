@@ -10,6 +10,7 @@ from trioha.broker.request_gate import RequestGate
 from trioha.config import BrokerRole
 from trioha.dledger.node import RaftNode
 from trioha.dledger.ready import Role
+from trioha.remoting.outboxes import Outboxes
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.node.request_forwarding import RequestForwarding
@@ -17,7 +18,6 @@ from trioha.services.raft.bootstrap import Bootstrap
 from trioha.services.raft.interfaces import MemberSetup
 from trioha.services.raft.peers import Peers
 from trioha.services.raft.reads import CurrentReads
-from trioha.services.remoting.link import Outboxes
 from trioha.store.message_store import FileMessageStore
 
 

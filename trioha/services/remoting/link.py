@@ -1,20 +1,18 @@
 """One remoting connection on Trio: a read task, a write task and a lease around both.
 
-The read task handles all the requests of one read in one go, or 256 of them at a time
-(`trioha.remoting.requests`). The answers of that batch leave in one
-`try_send` at its end, those of a long batch in several on the way, all in the same scheduler pass.
-Only then comes what else the batch set off (`on_batch`: the push to slaves, parked pulls, timers).
+`Turns` gets what one read has brought, mostly without the read task (`Transport.receive_each`). It
+handles all its requests in one go, or 256 of them at a time (`trioha.remoting.requests`); the read
+task goes on with the others. The answers of such a batch leave in one `try_send` at its end, those
+of a long batch in several on the way. Only then comes what else the batch set off: the push to
+slaves, parked pulls, timers.
 The write task sleeps until the kernel rejected bytes, or until a frame is queued outside a batch.
-The links of a node share `Outboxes`: it knows which of them have frames queued, so that an ack that
-frees fifty puts of one client makes one write, not fifty.
+The links of a node share `Outboxes`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
-from types import TracebackType
 
 import attrs
 import trio
@@ -24,16 +22,17 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import OnResponse, RemotingConnection
 from trioha.remoting.fast_failure import WaitLimits
 from trioha.remoting.outbox import Outbox
+from trioha.remoting.outboxes import Outboxes
 from trioha.remoting.requests import TURN_UNSENT_BYTES, Requests, not_supported
 from trioha.remoting.traffic_budget import FrameLimits
 from trioha.services.loop.clock import Clock, sleep_until_ms
 from trioha.services.loop.transport import Transport, parse_address
+from trioha.services.remoting.turns import Turns
 from trioha.wire.message_id import pack_host
 from trioha.wire.remoting_command import RemotingCommand
 
 _SLOW_LINK_BYTES_PER_S = 65_536  # a large frame gets its time at this rate beside the frame timeout
 _SLOW_PEER_BYTES = 262_144  # answers of one full pull
-_LATE_MS = 1000  # what is read after so long a pause may have lain in the kernel for a while
 _LEASE_STEP_MS = 1000  # moving a deadline costs a heap operation: once a second is enough
 
 
@@ -56,49 +55,8 @@ class LinkLimits:
     """Limits of the time that a request may wait; None: no limit."""
 
 
-def _nothing() -> None:
-    pass
-
-
 def _no_handler(channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
     return not_supported(request)
-
-
-class Outboxes:
-    """The links of one node that have something queued, and the batch that will send it."""
-
-    def __init__(self, before_answers: Callable[[], None] = _nothing) -> None:
-        """`before_answers` runs at the end of each outermost batch, before anything leaves. HOT."""
-        self.before_answers = before_answers
-        self._dirty: list[RemotingLink] = []
-        self._depth = 0
-
-    def batch(self) -> Outboxes:
-        """Send the frames queued inside `with` when the outermost one ends, a write per link."""
-        return self
-
-    def __enter__(self) -> None:
-        self._depth += 1
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._depth == 1:
-            self.before_answers()
-        self._depth -= 1
-        if self._depth == 0 and self._dirty:
-            dirty, self._dirty = self._dirty, []
-            for link in dirty:
-                link.flush_nowait()
-
-    def add(self, link: RemotingLink) -> None:
-        if self._depth:
-            self._dirty.append(link)
-        else:
-            link.wake_writer()
 
 
 class RemotingLink:
@@ -116,12 +74,11 @@ class RemotingLink:
         on_late: Callable[[int], None] | None = None,
     ) -> None:
         self.peer = transport.peer
+        self._peer_host = b""
         self._transport = transport
         self._clock = clock
         self._limits = limits or LinkLimits()
         self._outboxes = outboxes or Outboxes()
-        self._on_batch = on_batch
-        self._on_late = on_late
         self._machine = RemotingConnection(limits=self._limits.frames)
         self._outbox = Outbox(self._limits.outbox_bytes_max)
         self._requests = Requests(
@@ -132,17 +89,24 @@ class RemotingLink:
             self._answer_early,
             self._limits.waits,
         )
-        self._queued = False
+        self._turns = Turns(
+            self,
+            transport,
+            self._machine,
+            self._outbox,
+            self._outboxes,
+            self._requests,
+            clock,
+            on_batch,
+            on_late,
+        )
         self._writing = False
         self._wake = trio.Event()
         self._drained = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._lease_due_ms = 0
         self._frame_serial = -1
         self._closed = False
-        self._in_turn = False
         self._drops_unsent = False
-        self._finishes = False
         self._counted_bytes = 0
         """Unsent bytes of this connection in the node's budget."""
         self._unfinished_bytes = 0
@@ -150,9 +114,11 @@ class RemotingLink:
         self.close_reason = ""
         """Reason why the connection ended; empty when the peer closed it."""
 
-    @cached_property
+    @property
     def peer_host(self) -> bytes:
-        return pack_host(*parse_address(self.peer))
+        if not self._peer_host:
+            self._peer_host = pack_host(*parse_address(self.peer))
+        return self._peer_host
 
     @property
     def closed(self) -> bool:
@@ -170,7 +136,7 @@ class RemotingLink:
 
     def go_on_nowait(self, request: RemotingCommand) -> None:
         self._requests.unfinished.append(request)
-        if not self._in_turn and self._nursery is not None and not self._closed:
+        if not self._turns.is_running and self._nursery is not None and not self._closed:
             # It was parked: no read of this connection goes on with it.
             self._nursery.start_soon(self._go_on, name=f"remoting.go_on[{self.peer}]")
 
@@ -219,8 +185,8 @@ class RemotingLink:
             return
         if self._writing:
             self._count_unsent()
-        if not self._queued:
-            self._queued = True
+        if not self._outbox.is_queued:
+            self._outbox.is_queued = True
             self._outboxes.add(self)
 
     def request_nowait(
@@ -266,7 +232,7 @@ class RemotingLink:
 
     def finish_nowait(self) -> None:
         """Send what is queued and nothing more; what the peer still sends is read and dropped."""
-        self._finishes = True
+        self._turns.drops = True
         self.flush_nowait()
         if not self._outbox.size and not self._closed:
             self._transport.finish()
@@ -278,7 +244,7 @@ class RemotingLink:
 
     def flush_nowait(self) -> None:
         """Give the kernel what is queued; wake the write task for what it does not take."""
-        self._queued = False
+        self._outbox.is_queued = False
         outbox = self._outbox
         if self._writing or self._closed or not outbox.size:
             return
@@ -300,72 +266,33 @@ class RemotingLink:
             self.flush_nowait()
 
     def wake_writer(self) -> None:
-        self._queued = False
+        self._outbox.is_queued = False
         self._wake.set()
 
     async def _read(self) -> None:
-        receive_some = self._transport.receive_some
-        machine, outbox, outboxes = self._machine, self._outbox, self._outboxes
-        handle_all, instant_of = self._requests.handle_all, self._clock.instant
-        late_from_ms = 0
+        try:
+            while await self._transport.receive_each(self._turns.take):
+                await self._finish_read()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, RemoteProtocolError) as error:
+            self.close_reason = str(error)
+            return
+        if self._machine.mid_frame and not self._turns.drops:
+            self.close_reason = "it closed in the middle of a frame"
+
+    async def _finish_read(self) -> None:
+        """Do what a turn has left: more turns, and a wait for a peer that does not read."""
+        turns = self._turns
         while True:
-            try:
-                data = await receive_some()
-            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                self.close_reason = str(error)
+            if turns.has_more:
+                self._count_unfinished()
+            if self._outbox.size > TURN_UNSENT_BYTES:
+                await self._wait_drained()
+            elif turns.has_more:
+                # Let the other connections have their turn.
+                await trio.lowlevel.checkpoint()
+            if not turns.has_more:
                 return
-            if not data:
-                if machine.mid_frame and not self._finishes:
-                    self.close_reason = "it closed in the middle of a frame"
-                return
-            if self._finishes:
-                continue
-            instant = instant_of()
-            machine.receive_data(data)
-            arrived_ms = instant.now_ms - self._transport.waited_ms
-            # A process that stood still finds requests whose senders have given them up.
-            is_late = instant.now_ms >= late_from_ms
-            is_over = is_late and self._transport.peer_has_gone()
-            late_from_ms = instant.now_ms + _LATE_MS
-            has_more = True
-            while has_more:
-                try:
-                    with outboxes:
-                        if is_late and self._on_late is not None:
-                            self._on_late(instant.now_ms)
-                        is_late = False
-                        self._in_turn = True
-                        try:
-                            has_more = handle_all(
-                                self,
-                                instant,
-                                waited_ms=instant.now_ms - arrived_ms,
-                                is_over=is_over,
-                            )
-                        finally:
-                            self._in_turn = False
-                            if outbox.size and not self._queued:
-                                self._queued = True
-                                outboxes.add(self)
-                except RemoteProtocolError as error:
-                    self.close_reason = str(error)
-                    return
-                finally:
-                    if self._on_batch is not None:
-                        with outboxes:
-                            self._on_batch()
-                if machine.mid_frame or instant.now_ms >= self._lease_due_ms:
-                    self._renew_lease(instant.now_ms)
-                if has_more:
-                    self._count_unfinished()
-                if outbox.size > TURN_UNSENT_BYTES:
-                    await self._wait_drained()
-                elif has_more:
-                    # Let the other connections have their turn.
-                    await trio.lowlevel.checkpoint()
-                if has_more:
-                    instant = instant_of()
-                    late_from_ms = instant.now_ms + _LATE_MS
+            turns.next()
 
     async def _go_on(self) -> None:
         """Finish the requests that go on while nothing is read."""
@@ -374,18 +301,7 @@ class RemotingLink:
             await trio.lowlevel.checkpoint()
             if not self._requests.unfinished:
                 break
-            with self._outboxes:
-                self._in_turn = True
-                try:
-                    self._requests.go_on(self, self._clock.instant())
-                finally:
-                    self._in_turn = False
-                    if self._outbox.size and not self._queued:
-                        self._queued = True
-                        self._outboxes.add(self)
-            if self._on_batch is not None:
-                with self._outboxes:
-                    self._on_batch()
+            self._turns.go_on()
         self._count_unfinished()
 
     async def _wait_drained(self) -> None:
@@ -399,15 +315,15 @@ class RemotingLink:
             self._drained = trio.Event()
             await self._drained.wait()
         self._frame_serial = -1
-        self._lease_due_ms = 0
-        self._renew_lease(self._clock.now_ms())
+        self._turns.lease_due_ms = 0
+        self.renew_lease(self._clock.now_ms())
 
     async def _write(self) -> None:
         outbox = self._outbox
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
-            self._queued = False
+            self._outbox.is_queued = False
             self._writing = True
             while outbox.size:
                 with trio.move_on_after(self._limits.write_s) as patience:
@@ -423,9 +339,9 @@ class RemotingLink:
                 self._count_unsent()
                 if outbox.size <= TURN_UNSENT_BYTES:
                     self._drained.set()
-                self._renew_lease(self._clock.now_ms())
+                self.renew_lease(self._clock.now_ms())
             self._writing = False
-            if self._finishes:
+            if self._turns.drops:
                 self._transport.finish()
 
     def _count_unsent(self) -> None:
@@ -461,19 +377,20 @@ class RemotingLink:
             with self._outboxes.batch():
                 on_response(None)
 
-    def _renew_lease(self, now_ms: int) -> None:
+    def renew_lease(self, now_ms: int) -> None:
+        """Move the deadline: the peer is alive, or has begun a frame."""
         machine = self._machine
         now_s = trio.current_time()
         if machine.mid_frame:
             # Measured from the frame's first byte: a byte now and then does not keep it alive.
             if self._frame_serial != machine.frames_received:
                 self._frame_serial = machine.frames_received
-                self._lease_due_ms = 0
+                self._turns.lease_due_ms = 0
                 self._set_deadline(
                     now_s + self._limits.frame_s + machine.missing_bytes / _SLOW_LINK_BYTES_PER_S
                 )
-        elif now_ms >= self._lease_due_ms:
-            self._lease_due_ms = now_ms + _LEASE_STEP_MS
+        elif now_ms >= self._turns.lease_due_ms:
+            self._turns.lease_due_ms = now_ms + _LEASE_STEP_MS
             self._frame_serial = -1
             self._set_deadline(now_s + self._limits.idle_s)
 

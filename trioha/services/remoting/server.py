@@ -13,11 +13,12 @@ from trioha.journal import EventSink
 from trioha.journal.line_limits import LineLimits
 from trioha.remoting.channel import Channel, Handler
 from trioha.remoting.fast_failure import WaitLimits
+from trioha.remoting.outboxes import Outboxes
 from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.descriptors import are_scarce, descriptor_limit
 from trioha.services.loop.transport import Listener, Transport
-from trioha.services.remoting.link import LinkLimits, Outboxes, RemotingLink
+from trioha.services.remoting.link import LinkLimits, RemotingLink
 
 _NOTE_INTERVAL_S = 60.0
 _PART_S = 1.0

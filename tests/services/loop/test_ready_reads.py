@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import trio
+import trio.testing
+from support.suite.skips import skip_unless
+
+from trioha.services.loop.ready_reads import ReadyReads, ready_reads, start_ready_reads
+
+PATIENCE_S = 60.0
+
+
+class Passes(trio.abc.Instrument):
+    """Counts Trio's scheduler passes."""
+
+    count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+@contextmanager
+def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        yield near, far
+
+
+@pytest.fixture
+async def reads() -> ReadyReads:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
+    found = ready_reads()
+    assert found is not None
+    return found
+
+
+async def test_the_trio_that_is_installed_can_be_asked_to_read_inside_its_wait() -> None:
+    skip_unless(hasattr(__import__("select"), "epoll"), "epoll is Linux's")
+    assert ready_reads() is None
+    assert start_ready_reads()
+    assert isinstance(ready_reads(), ReadyReads)
+
+
+async def test_a_trio_with_other_insides_reads_by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trio._core import _run
+
+    monkeypatch.setattr(_run, "GLOBAL_RUN_CONTEXT", object())
+    assert not start_ready_reads()
+    monkeypatch.undo()
+    assert ready_reads() is None
+
+
+async def test_what_arrives_costs_no_scheduler_pass(reads: ReadyReads) -> None:
+    passes, taken, done = Passes(), bytearray(), trio.Event()
+    with socket_pair() as (near, far):
+
+        def echo_until_full() -> None:
+            taken.extend(near.recv(1))
+            if len(taken) < 1000:
+                far.send(b"x")
+            else:
+                done.set()
+
+        reads.add(near.fileno(), echo_until_full)
+        trio.lowlevel.add_instrument(passes)
+        far.send(b"x")
+        with trio.fail_after(PATIENCE_S):
+            await done.wait()
+        trio.lowlevel.remove_instrument(passes)
+        reads.remove(near.fileno())
+    assert len(taken) == 1000
+    assert passes.count < 10
+
+
+async def test_a_flood_of_reads_holds_up_no_task(reads: ReadyReads) -> None:
+    """Neither one that another thread wakes, nor one whose time has come, nor one that waits for a
+    socket of Trio's."""
+    with socket_pair() as (near, far), socket_pair() as (trios, other):
+        # Never read, so always readable.
+        reads.add(near.fileno(), lambda: None)
+        far.send(b"x")
+        with trio.fail_after(PATIENCE_S):
+            await trio.sleep(0.01)
+            assert await trio.to_thread.run_sync(lambda: 7) == 7
+            other.send(b"x")
+            await trio.lowlevel.wait_readable(trios)
+        reads.remove(near.fileno())
+
+
+async def test_a_task_that_a_read_wakes_runs(reads: ReadyReads) -> None:
+    woken = trio.Event()
+    with socket_pair() as (near, far):
+
+        def wake() -> None:
+            near.recv(1)
+            woken.set()
+
+        reads.add(near.fileno(), wake)
+        far.send(b"x")
+        with trio.fail_after(PATIENCE_S):
+            await woken.wait()
+        reads.remove(near.fileno())
+
+
+async def test_a_deadline_that_a_read_brings_nearer_is_kept(reads: ReadyReads) -> None:
+    with (
+        socket_pair() as (near, far),
+        trio.CancelScope(deadline=trio.current_time() + 3600) as far_off,
+    ):
+
+        def hurry() -> None:
+            near.recv(1)
+            far_off.deadline = trio.current_time() + 0.01
+
+        reads.add(near.fileno(), hurry)
+        far.send(b"x")
+        with trio.fail_after(PATIENCE_S):
+            await trio.sleep_forever()
+    assert far_off.cancelled_caught
+    reads.remove(near.fileno())
+
+
+async def test_a_read_removes_another_that_is_ready_too(reads: ReadyReads) -> None:
+    called = []
+    with socket_pair() as (one, end_of_one), socket_pair() as (two, end_of_two):
+
+        def call(own: socket.socket, other: socket.socket) -> None:
+            called.append(own)
+            own.recv(1)
+            reads.remove(other.fileno())
+
+        reads.add(one.fileno(), lambda: call(one, two))
+        reads.add(two.fileno(), lambda: call(two, one))
+        end_of_one.send(b"x")
+        end_of_two.send(b"x")
+        await trio.sleep(0.01)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(called) == 1
+        for sock in (one, two):
+            reads.remove(sock.fileno())

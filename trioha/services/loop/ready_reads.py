@@ -1,0 +1,119 @@
+"""Reads sockets inside Trio's wait for I/O: what arrives costs no scheduler pass.
+
+A pass of Trio that wakes one task costs 15 to 20 us of processor time, several times that after a
+sleep, and a system call to have the socket watched again. A send that waits for a slave paid it
+three times. Nothing of what those tasks did had to be a task's: they read, called a function that
+does not wait, and waited for the next bytes.
+
+So such a task parks, and leaves that function here (`SocketTransport.receive_each`). `ReadyReads`
+takes the place of Trio's I/O manager. It waits on an epoll descriptor of its own, in which the
+sockets of parked tasks are registered for good, and Trio's own descriptor is one more. When bytes
+come, the function is called and the wait goes on. It ends, and Trio's pass begins, as soon as there
+is anything for Trio to do: an event of its own, a task to run, a deadline. All else is Trio's as it
+was. A parked task owns its connection, is cancelled like any other, and is woken by an end of the
+stream, by an error of its function, and when the function asks for it.
+
+Who reads here must not wait, and runs in no task: `trio.lowlevel.current_task` is not to be had.
+
+Trio has no public way to do this. What is used of its insides is read in `start_ready_reads`; if
+it is not there (another system than Linux, another version), tasks read as tasks. The reasons,
+and what Trio would have to offer, are in docs/decisions/0023-reads-inside-the-wait.md.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+
+_NO_EVENTS: Final[list[tuple[int, int]]] = []
+
+
+class ReadyReads:
+    """Trio's I/O manager, and the sockets that are read inside its wait."""
+
+    def __init__(self, runner: Any) -> None:
+        """`runner`: Trio's, of the run to serve. Errors: AttributeError when it is not as known."""
+        trios = runner.io_manager
+        self._trio_fd: int = trios._epoll.fileno()
+        self._trio_events: Callable[[float], Any] = trios.get_events
+        self._close_trio: Callable[[], None] = trios.close
+        self._runnable: Any = runner.runq
+        self._next_deadline: Callable[[], float] = runner.deadlines.next_deadline
+        self._sleep_time: Callable[[float], float] = runner.clock.deadline_to_sleep_time
+        # All else that Trio asks of its I/O manager.
+        self.process_events: Any = trios.process_events
+        self.wait_readable: Any = trios.wait_readable
+        self.wait_writable: Any = trios.wait_writable
+        self.notify_closing: Any = trios.notify_closing
+        self.force_wakeup: Any = trios.force_wakeup
+        self.statistics: Any = trios.statistics
+        self._readers: dict[int, Callable[[], None]] = {}
+        self._epoll = select.epoll()
+        self._epoll.register(self._trio_fd, select.EPOLLIN)
+
+    def add(self, fd: int, on_readable: Callable[[], None]) -> None:
+        """Call `on_readable` whenever the socket can be read, or has ended. It raises nothing."""
+        self._epoll.register(fd, select.EPOLLIN)
+        self._readers[fd] = on_readable
+
+    def remove(self, fd: int) -> None:
+        """Call it no more. To be done before the socket is closed."""
+        if self._readers.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def get_events(self, timeout: float) -> Any:
+        """Wait and read until there is something for Trio to do, at most `timeout` seconds. HOT."""
+        poll, readers, trio_fd = self._epoll.poll, self._readers, self._trio_fd
+        runnable = self._runnable
+        due_s = time.perf_counter() + timeout
+        while True:
+            has_read = has_events = False
+            for fd, _ in poll(timeout):
+                if fd == trio_fd:
+                    has_events = True
+                else:
+                    has_read = True
+                    # Reading another socket may have removed this one.
+                    on_readable = readers.get(fd)
+                    if on_readable is not None:
+                        on_readable()
+            if has_events:
+                return self._trio_events(0)
+            if not has_read or runnable or timeout <= 0:
+                return _NO_EVENTS
+            # A function may have set an earlier deadline.
+            timeout = min(due_s - time.perf_counter(), self._sleep_time(self._next_deadline()))
+            if timeout <= 0:
+                return _NO_EVENTS
+
+    def close(self) -> None:
+        self._epoll.close()
+        self._close_trio()
+
+
+_of_run: Final[trio.lowlevel.RunVar[ReadyReads | None]] = trio.lowlevel.RunVar(
+    "trioha.ready_reads", None
+)
+
+
+def ready_reads() -> ReadyReads | None:
+    """Return what reads inside the wait of this Trio run; None if tasks read."""
+    return _of_run.get()
+
+
+def start_ready_reads() -> bool:
+    """Read inside the wait from now on, in this Trio run. False: this Trio cannot be asked to."""
+    try:
+        from trio._core._run import GLOBAL_RUN_CONTEXT
+
+        runner = GLOBAL_RUN_CONTEXT.runner
+        reads = ReadyReads(runner)
+    except (ImportError, AttributeError):
+        return False
+    runner.io_manager = reads  # type: ignore[assignment]
+    _of_run.set(reads)
+    return True

@@ -19,6 +19,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -74,12 +75,22 @@ def bring(blocks: Iterable[DiskBlock]) -> None:
     Errors: none. What cannot be read, for instance since the file was deleted, is missed by its
     next reader.
     """
-    # Anonymous memory: Python would fill an array with zeros, and hold its lock meanwhile.
-    with mmap.mmap(-1, _SCRATCH_BYTES) as mapping, memoryview(mapping) as scratch:
-        parts = sorted({(block.path, block.begin, block.begin + block.size) for block in blocks})
-        for path, group in groupby(parts, key=itemgetter(0)):
-            with suppress(OSError):
-                _read(path, [(begin, end) for _, begin, end in group], scratch)
+    scratch = _scratch()
+    parts = sorted({(block.path, block.begin, block.begin + block.size) for block in blocks})
+    for path, group in groupby(parts, key=itemgetter(0)):
+        with suppress(OSError):
+            _read(path, [(begin, end) for _, begin, end in group], scratch)
+
+
+@cache
+def _scratch() -> memoryview:
+    """Return memory for bytes that nobody looks at: all threads may read into it at once.
+
+    It is kept: new memory costs a read of a megabyte a millisecond of processor time, twice what
+    the read itself does. And it is anonymous: Python would fill an array with zeros, and hold its
+    lock meanwhile.
+    """
+    return memoryview(mmap.mmap(-1, _SCRATCH_BYTES))
 
 
 def _read(path: Path, parts: list[tuple[int, int]], scratch: memoryview) -> None:

@@ -124,6 +124,10 @@ bench-secured *options="":
 bench-trees *options="":
     PYTHONPATH=tests python tests/bench/bench_trees.py {{ options }}
 
+# Where a master's processor time goes, as a picture: `just flame-graph --out after.svg`, `--tree DIR`; needs Linux's perf.
+flame-graph *options="":
+    PYTHONPATH=tests python tests/bench/flame_graph.py {{ options }}
+
 # How long an old master takes to come back; with a drill's account: its table, into docs/benchmarks.md.
 bench-failover *options="":
     PYTHONPATH=tests python tests/bench/bench_failover.py {{ options }}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -43,13 +44,17 @@ async def test_the_trio_that_is_installed_can_be_asked_to_read_inside_its_wait()
     skip_unless(hasattr(__import__("select"), "epoll"), "epoll is Linux's")
     assert ready_reads() is None
     assert start_ready_reads()
-    assert isinstance(ready_reads(), ReadyReads)
+    found = ready_reads()
+    assert isinstance(found, ReadyReads)
+    assert start_ready_reads()
+    assert ready_reads() is found, "one wait inside another"
 
 
 async def test_a_trio_with_other_insides_reads_by_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     from trio._core import _run
 
-    monkeypatch.setattr(_run, "GLOBAL_RUN_CONTEXT", object())
+    locals_alone = SimpleNamespace(_locals=_run.GLOBAL_RUN_CONTEXT.runner._locals)
+    monkeypatch.setattr(_run, "GLOBAL_RUN_CONTEXT", SimpleNamespace(runner=locals_alone))
     assert not start_ready_reads()
     monkeypatch.undo()
     assert ready_reads() is None

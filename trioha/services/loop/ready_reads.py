@@ -107,6 +107,8 @@ def ready_reads() -> ReadyReads | None:
 
 def start_ready_reads() -> bool:
     """Read inside the wait from now on, in this Trio run. False: this Trio cannot be asked to."""
+    if ready_reads() is not None:
+        return True
     try:
         from trio._core._run import GLOBAL_RUN_CONTEXT
 

@@ -52,7 +52,7 @@ class ParkedReader:
             self._wake(outcome.Value(None))
 
     def abort(self, _: object) -> trio.lowlevel.Abort:
-        """Read no more for the task, which is cancelled; Trio's `abort_fn`."""
+        """Read no more for the task, which is cancelled. Trio calls it."""
         if self._takes:
             # It may raise an error yet, which must not be lost.
             self._has_to_look = True

@@ -76,6 +76,7 @@ def exchange(clients: Clients, namesrv: str, *properties: Mapping[str, str]) -> 
             topic,
             wait=False,
             poll_ms=QUICK_CONSUMER["poll_ms"],
+            heartbeat_ms=QUICK_CONSUMER["heartbeat_ms"],
             system_properties={**QUICK_CONSUMER["system_properties"], **own},
         )
         for number, own in enumerate(properties)

@@ -183,6 +183,7 @@ public final class JavaDriver {
         consumer.setConsumeThreadMin(Events.intOf(options, "threads", 2));
         consumer.setConsumeThreadMax(Events.intOf(options, "threads", 2));
         consumer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
+        consumer.setHeartbeatBrokerInterval(Events.intOf(options, "heartbeat_ms", 30000));
         consumer.setMaxReconsumeTimes(Events.intOf(options, "max_reconsume_times", -1));
         consumer.subscribe(options.getString("topic"), selectorOf(options));
         if (options.getBooleanValue("orderly")) {
@@ -213,6 +214,7 @@ public final class JavaDriver {
         consumer.setClientIP("127.0.0.1");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
+        consumer.setHeartbeatBrokerInterval(Events.intOf(options, "heartbeat_ms", 30000));
         consumer.subscribe(options.getString("topic"), selectorOf(options));
         consumer.start();
         Thread poller = new Thread(() -> {

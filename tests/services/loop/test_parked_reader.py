@@ -22,12 +22,14 @@ class Ends:
         self.near = near
         self.far = far
         self.taken = b""
+        self.has_taken = trio.Event()
 
     def take_until(self, last: bytes) -> Take:
         """Take bytes until they end with `last`."""
 
         def take(data: bytes) -> bool:
             self.taken += data
+            self.has_taken.set()
             return not self.taken.endswith(last)
 
         return take
@@ -84,8 +86,7 @@ async def test_who_is_cancelled_takes_nothing_any_more(ends: Ends) -> None:
         nursery.start_soon(ends.near.receive_each, ends.take_until(b"never"))
         await trio.testing.wait_all_tasks_blocked()
         ends.far.try_send([b"taken"])
-        while not ends.taken:
-            await trio.lowlevel.checkpoint()
+        await ends.has_taken.wait()
         nursery.cancel_scope.cancel()
         ends.far.try_send([b"late"])
     assert ends.taken == b"taken"

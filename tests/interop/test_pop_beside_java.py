@@ -482,11 +482,13 @@ def draw_orders(client: PopClient, **filters: object) -> None:
 
     Before the first acknowledgement the group's offset is where RocketMQ's pop began to read, or
     here the first message of the batch: what the filter rejected may be between them.
+    A client repeats an attempt whose answer was lost: with the same count, and before it
+    acknowledges anything. What other attempts get is told by `order_and_an_attempt_used_again`.
     """
     rng = random.Random(f"{drawn_seed('ordered pops')} {client.topic}")
     client.create(consumeMessageOrderly=True)
     batch: dict[str, Popped] = {}
-    sent = 0
+    sent = acked = 0
     for number in range(DRAWN_STEPS):
         match rng.choice(("send", "pop", "pop", "ack", "ack", "batch", "hide", "hide")):
             case "send":
@@ -494,18 +496,20 @@ def draw_orders(client: PopClient, **filters: object) -> None:
                     sent += 1
                     client.send(f"m{sent}", tags=rng.choice("AB"))
             case "pop":
-                attempt = {"attemptId": rng.choice("xy")} if rng.random() < 0.3 else {}
                 count = rng.randrange(1, 5)
+                attempt = {"attemptId": f"{count} after {acked}"} if rng.random() < 0.4 else {}
                 fields = {"order": True, "maxMsgNums": count, **attempt, **filters}
                 found = client.pop(f"{number} pop {count} {attempt}", **fields)
                 batch = {message.body: message for message in found} or batch
             case "ack" if batch:
                 body = rng.choice(sorted(batch))
                 client.ack(f"{number} ack {body}", batch.pop(body))
+                acked += 1
                 tell_offset(client, f"{number} offset")
             case "batch" if batch:
                 bodies = rng.sample(sorted(batch), rng.randrange(1, len(batch) + 1))
                 client.batch_ack(f"{number} ack {bodies}", *map(batch.pop, bodies))
+                acked += len(bodies)
                 tell_offset(client, f"{number} offset")
             case "hide" if batch:
                 body = rng.choice(sorted(batch))
@@ -543,6 +547,21 @@ def order_and_attempts(client: PopClient) -> None:
     client.ack("the first", a)
     client.pop("the same attempt, later", order=True, maxMsgNums=2, attemptId="x")
     client.ack("the second, by the handle before", b)
+
+
+@scenario
+def order_and_an_attempt_used_again(client: PopClient) -> None:
+    """For a part of its batch, and for other messages once the batch is acknowledged."""
+    client.create(consumeMessageOrderly=True)
+    client.send(*"abcde")
+    for message in client.pop("three", order=True, maxMsgNums=3):
+        client.hide(f"{message.body}, to 0", message, 0)
+    client.pop("three again", order=True, maxMsgNums=3, attemptId="x")
+    found = client.pop("two of them", order=True, maxMsgNums=2, attemptId="x")
+    client.ack("the first", found[0])
+    found = client.pop("two behind it", order=True, maxMsgNums=2, attemptId="x")
+    client.batch_ack("both", *found)
+    client.pop("two others", order=True, maxMsgNums=2, attemptId="x")
 
 
 def tell_offset(client: PopClient, step: str) -> None:
@@ -832,6 +851,11 @@ class Difference:
     steps: Mapping[str, tuple[object, object]]
 
 
+def counts(every: int, *offsets: int) -> dict[str, str]:
+    """Return the counts of a queue: deliveries that all have had, and offsets with one."""
+    return {"0/0": str(every), **{f"0/qo0%{offset}": "1" for offset in offsets}}
+
+
 NO_MESSAGE = ResponseCode.NO_MESSAGE
 INVALID = ResponseCode.INVALID_PARAMETER
 HIDDEN = [0, "0", True, str(LONG_MS)]
@@ -866,6 +890,15 @@ DIFFERENCES: Sequence[Difference] = (
         "RocketMQ's answer for what is acknowledged has zeros in all fields.",
         "order_and_invisible_time",
         {"an acknowledged one": ([0, "0", False, None], [0, "999", False, None])},
+    ),
+    Difference(
+        "RocketMQ answers the same attempt with the counts of all that it ever brought.",
+        "order_and_an_attempt_used_again",
+        {
+            "two of them: counts": (counts(0, 0, 1, 2), counts(1, 0, 1)),
+            "two behind it: counts": (counts(0, 0, 1, 2), counts(1, 1, 2)),
+            "two others: counts": (counts(0, 0, 1, 2), counts(0)),
+        },
     ),
     Difference(
         SAME_MESSAGE,

@@ -77,6 +77,30 @@ def test_what_is_acknowledged_of_a_batch_does_not_come_again() -> None:
     assert side.ack(messages[1]) == ResponseCode.NO_MESSAGE
 
 
+def test_the_same_attempt_is_told_the_counts_of_what_it_brings() -> None:
+    side = PopSide(queues=1)
+    for body in "abcd":
+        side.put(body)
+
+    def attempt(count: int) -> tuple[list[Popped], str]:
+        response = side.ask_pop(order="true", maxMsgNums=count, attemptId="x")
+        assert response is not None
+        return popped(response), response.ext_str("orderCountInfo")
+
+    ordered(side, maxMsgNums=3)
+    side.wait(10_000)
+    attempt(3)
+    (a, b), counts = attempt(2)
+    assert counts == "0 qo0%0 1;0 qo0%1 1;0 0 1"
+    side.ack(a)
+    (b, c), counts = attempt(2)
+    assert counts == "0 qo0%1 1;0 qo0%2 1;0 0 1"
+    side.ack(b)
+    side.ack(c)
+    (d,), counts = attempt(2)
+    assert (d.body, counts) == ("d", "0 0 0")
+
+
 def test_the_same_attempt_gets_its_batch_once_more_at_once() -> None:
     side = PopSide(queues=1)
     side.put("a")

@@ -6,7 +6,9 @@ group gets anything of the queue. The offset moves on over the acknowledged begi
 A later pop that meets messages of the batch again tells the client how often they were delivered.
 
 A pop with the attempt id of the batch is the same pop once more: its answer was lost. It gets the
-batch again at once, and that does not count as a delivery.
+batch again at once, and that does not count as a delivery. If it brings less than the batch, the
+counts of the others are kept for later pops. RocketMQ tells them all in its answer; here the answer
+has the counts of what it brings.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class OrderBatch:
     visible_ms: dict[int, int] = attrs.field(factory=dict)
     """Offset -> wall clock from which on it is visible, where a client has changed that."""
     times: dict[int, int] = attrs.field(factory=dict)
-    """Offset -> deliveries before this one, at least 1."""
+    """Offset -> deliveries before this one, at least 1. The same attempt may have brought more
+    messages before: their counts are kept."""
 
     @property
     def next_offset(self) -> int:
@@ -89,7 +92,6 @@ class OrderBatch:
         }
 
     @property
-    def least_times(self) -> int:
-        """Deliveries before this one that every message of the batch has had."""
-        times: Mapping[int, int] = self.times
-        return min(times.get(offset, 0) for offset in self.offsets)
+    def counts(self) -> Mapping[int, int]:
+        """Offset -> deliveries before this one, of each message of the batch."""
+        return {offset: self.times.get(offset, 0) for offset in self.offsets}

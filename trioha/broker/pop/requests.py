@@ -355,9 +355,13 @@ class PopProcessor:
             taken.follow(batch)
             self._service.keep_order(taken, False, instant)
             answer.add(found)
-            for offset, times in taken.times.items():
-                answer.order_counts.append(order_count_info(topic, queue_id, offset, times))
-            answer.order_counts.append(queue_count_info(topic, queue_id, taken.least_times))
+            counts = taken.counts
+            answer.order_counts += [
+                order_count_info(topic, queue_id, offset, times)
+                for offset, times in counts.items()
+                if times
+            ]
+            answer.order_counts.append(queue_count_info(topic, queue_id, min(counts.values())))
         elif found.is_unfinished:
             answer.wake_ms = instant.wall_ms
         return found

@@ -19,7 +19,6 @@ seconds, and some disks are slow for a minute afterwards, for the rows behind it
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import statistics
 import subprocess
@@ -31,6 +30,7 @@ from pathlib import Path
 
 import attrs
 import trio
+from support.processes.page_cache import drop_page_cache
 from support.processes.rig import (
     Node,
     running_processes,
@@ -80,18 +80,6 @@ def fill(namesrv: str, size: int, megabytes: int) -> None:
     load = ("--batch", "32", "--concurrency", "8", "--count", str(count))
     command = [*_BENCH, "produce", "-n", namesrv, "-t", "cold", "--size", str(size), *load, "-q"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def drop_page_cache(store: Path) -> None:
-    """Bring the files of a store to disk and out of memory. No process may have them mapped."""
-    for path in store.rglob("*"):
-        if path.is_file():
-            fd = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(fd)
 
 
 def read_into_page_cache(store: Path, size: int) -> None:

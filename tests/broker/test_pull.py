@@ -760,6 +760,27 @@ def test_a_pull_of_messages_on_disk_is_answered_once_they_were_read() -> None:
     assert side.read(3) == 0
 
 
+def test_a_consumer_that_reads_from_disk_goes_to_the_slave_until_it_has_caught_up() -> None:
+    side = ColdSide(looks=1, config=BrokerConfig(slave_read_enable=True))
+    assert side.handle(pull(0)) is None
+    assert side.read(1) == 1
+    suggested = [side.channel.sent[0].ext_fields["suggestWhichBrokerId"]]
+    other_group = pull(0)
+    other_group.ext_fields["consumerGroup"] = "another"
+    for request, now_ms in ((pull(0), 2), (other_group, 2), (pull(0), 10_000), (pull(0), 10_001)):
+        answer = side.pulls.pull(side.channel, request, at(now_ms))
+        assert answer is not None
+        suggested.append(answer.ext_fields["suggestWhichBrokerId"])
+    assert suggested == ["1", "1", "0", "1", "0"]
+
+
+def test_a_consumer_that_reads_from_disk_stays_where_slaves_are_not_read() -> None:
+    side = ColdSide(looks=1)
+    assert side.handle(pull(0)) is None
+    assert side.read(1) == 1
+    assert side.channel.sent[0].ext_fields["suggestWhichBrokerId"] == "0"
+
+
 def test_a_pull_that_waits_too_long_for_the_disk_keeps_its_offset() -> None:
     side = ColdSide(looks=99)
     assert side.handle(pull(0, flags=SUBSCRIPTION | SUSPEND, suspendTimeoutMillis=15_000)) is None

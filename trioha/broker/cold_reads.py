@@ -14,6 +14,11 @@ begin: each read of `n` bytes moves it by n / limit, and unused time is lost, ap
 `_BURST_MS`. While the log has not grown for a second there is no producer to be spared: then
 nothing is limited, and what is read does not count.
 
+Where consumers may read from a slave, it can spare the master's producers all of this. RocketMQ
+sends a consumer there that is further behind than 40 % of the machine's memory reaches. Here it is
+known whose messages are on disk: `is_old` tells of a queue whether a pull has waited for the disk
+in the last ten seconds. A consumer stays at the slave until its pulls wait there no more.
+
 RocketMQ rejects such pulls with SYSTEM_BUSY, holds them for seconds, or gives one message; its
 limits are off by default, and its pull threads read the disk. Here a pull waits for its own bytes
 alone. At its deadline it is answered PULL_NOT_FOUND with its own offset, and the client asks again.
@@ -43,6 +48,8 @@ _BURST_MS: Final = 10
 _FRESH_MS: Final = 5000
 _FRESH_BLOCKS_MAX: Final = 8192
 """Blocks of 128 KiB that were read a moment ago: they are in memory still."""
+_OLD_MS: Final = 10_000
+_OLD_QUEUES_MAX: Final = 8192
 _TOLD_AGAIN_MS: Final = 60_000
 """A group that reads from disk is a journal line if it has not done so for this long."""
 _IDLE_MS: Final = 1000
@@ -117,6 +124,8 @@ class ColdReads(Parking[ColdPull]):
         self._pace = Pace()
         self._read_ms: OrderedDict[tuple[Path, int], int] = OrderedDict()
         """Time at which a block was read, by file and place. The oldest comes first."""
+        self._queue_ms: OrderedDict[tuple[str, str, int], int] = OrderedDict()
+        """Time of the last read for a group, topic and queue. The oldest comes first."""
         self._log_end = -1
         self._grown_ms = -_IDLE_MS
 
@@ -150,6 +159,11 @@ class ColdReads(Parking[ColdPull]):
             return None
         paced_ms = min(map(self._free_ms, self._groups))
         return max(now_ms, min(-int(-paced_ms // 1), self._grown_ms + _IDLE_MS))
+
+    def is_old(self, group: str, topic: str, queue_id: int, now_ms: int) -> bool:
+        """Return whether the group has had messages of this queue read from disk a moment ago."""
+        read_ms = self._queue_ms.get((group, topic, queue_id))
+        return read_ms is not None and now_ms < read_ms + _OLD_MS
 
     def were_read(self, pulls: list[ColdPull]) -> None:
         """Make due those of the pulls whose clients are still there."""
@@ -199,6 +213,11 @@ class ColdReads(Parking[ColdPull]):
             self._read_ms.move_to_end(block[:2])
         while len(self._read_ms) > _FRESH_BLOCKS_MAX:
             self._read_ms.popitem(last=False)
+        queue = (pull.group, pull.topic, pull.queue_id)
+        self._queue_ms[queue] = now_ms
+        self._queue_ms.move_to_end(queue)
+        if len(self._queue_ms) > _OLD_QUEUES_MAX:
+            self._queue_ms.popitem(last=False)
         self.read_bytes_total += count
         pace = self._paces.get(pull.group)
         if pace is None or pace.spent_ms + _TOLD_AGAIN_MS <= now_ms:

@@ -38,7 +38,8 @@ more it has cached (`_pace_ms`): a slow client does not notice, a quick one neve
 limit. Measured, a client drains a backlog 1.6 times as fast.
 
 `suggestWhichBrokerId` sends a group that reads further behind than memory reaches (the store's 40 %
-rule) to `whichBrokerWhenConsumeSlowly` and others to `brokerId`, if `slaveReadEnable`; else to 0.
+rule, or its pulls wait for the disk) to `whichBrokerWhenConsumeSlowly` and others to `brokerId`, if
+`slaveReadEnable`; else to 0.
 """
 
 from __future__ import annotations
@@ -259,7 +260,9 @@ class PullProcessor:
             return None
         if not config.slave_read_enable:
             suggested = 0
-        elif result.suggest_pulling_from_slave:
+        elif result.suggest_pulling_from_slave or self.cold.is_old(
+            group, topic, queue_id, instant.now_ms
+        ):
             suggested = settings.which_broker_when_consume_slowly
         else:
             suggested = settings.broker_id

@@ -4,13 +4,17 @@
 
 Sends go on at a fixed rate, and `trioha bench consume` reads a topic that nothing has touched since
 the broker started; every other second it stands still. So both p99 are of the same minute, and what
-else the machine does hits both alike. Before each round the broker is started again, and the page
-cache drops what the store holds: pages that a process has mapped stay. Each row is one way to run
+else the machine does hits both alike. Before each round the nodes are started again, and the page
+cache drops what their stores hold: pages that a process has mapped stay. Each row is one way to run
 the broker, the rows in turns. Beside the latencies stand the reads that the thread of the event
-loop itself waited for: its major page faults. Two rows are controls, whose consumers read as many
-bytes a second. "In memory" reads messages that the page cache holds: what it costs writers is not
-the disk's price. "Another broker" reads such messages of a broker that the writers do not use: what
-it costs them is the price of a consumer and its broker on the same machine, whatever ours does.
+loop itself waited for: its major page faults.
+
+In "a slave" the consumer reads the same old messages from the slave of the ASYNC_MASTER (or
+SYNC_MASTER) that the writers use, where `slaveReadEnable` sends it. Two rows are controls, whose
+consumers read as many bytes a second. "In memory" reads messages that the page cache holds: what it
+costs writers is not the disk's price. "Another broker" reads such messages of a broker that the
+writers do not use: what it costs them is the price of a consumer and its broker on the same
+machine, whatever ours does.
 
 `--row coldDataFlowControlEnable=false` adds the same read on the event loop. It reads gigabytes in
 seconds, and some disks are slow for a minute afterwards, for the rows behind it as well.
@@ -25,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -37,6 +41,7 @@ from support.processes.rig import (
     trioha_broker,
     trioha_namesrv,
 )
+from support.processes.status import wait_level
 from support.suite.ports import free_ports
 
 from trioha.bench.drain import DrainLoad
@@ -47,13 +52,17 @@ from trioha.config import BrokerConfig
 from trioha.wire.remoting_command import Buffer
 
 IN_MEMORY, ANOTHER_BROKER = "in memory", "another broker"
+SLAVE_OF: Mapping[str, str] = {"a slave": "ASYNC_MASTER", "a slave, SYNC": "SYNC_MASTER"}
+"""Rows whose consumer reads from a slave, and the role of its master."""
 ROWS: Mapping[str, Mapping[str, str]] = {
     IN_MEMORY: {},
     ANOTHER_BROKER: {},
+    **{label: {} for label in SLAVE_OF},
     "default": {},
 }
 _CONTROL_BYTES_PER_S = BrokerConfig().cg_cold_read_threshold
 _BENCH = (sys.executable, "-m", "trioha", "bench")
+_FOLLOW_S = 300.0
 _START_S = 3
 """Before the consumer is heard: a client in Python takes a second to start."""
 
@@ -68,7 +77,7 @@ class Round:
     loop_faults: int
     """Page faults for which the event loop waited for the disk."""
     read_mb: float
-    """Read from disk for the broker."""
+    """Read from disk for the broker that the consumer reads from, unless that is another one."""
 
     @property
     def ratio(self) -> float:
@@ -98,21 +107,24 @@ class _PacedDrain(DrainLoad):
         time.sleep(len(records) / _CONTROL_BYTES_PER_S)
 
 
-async def consume_paced(namesrv: str) -> None:
+async def consume(namesrv: str, broker: str) -> None:
+    """Read at the pace of a control, or from this broker at full speed."""
     async with open_target(namesrv, role="", slaves=0, settings=()) as target:
-        load = _PacedDrain(await target.prepare_topic("cold", 8))
+        targets = await target.prepare_topic("cold", 8)
+        if broker:
+            load = DrainLoad([(queue, broker) for queue, _ in targets])
+        else:
+            load = _PacedDrain(targets)
         await run_load(load.run, load.stop)
 
 
 class _Turns:
     """Lets the consumer run every other second, and keeps the latencies of both kinds apart."""
 
-    def __init__(self, namesrv: str, *, is_paced: bool) -> None:
-        command = [*_BENCH, "consume", "-n", namesrv, "-t", "cold", "-q"]
-        if is_paced:
-            command = [sys.executable, __file__, "--paced-consumer", namesrv]
+    def __init__(self, consumer: Sequence[str]) -> None:
+        """`consumer` is its command."""
         quiet = subprocess.DEVNULL
-        self.consumer = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+        self.consumer = subprocess.Popen(consumer, stdout=quiet, stderr=quiet)
         self.alone, self.beside = Histogram(), Histogram()
         self._second = 0
         self._runs = True
@@ -133,14 +145,14 @@ class _Turns:
 
 
 async def measure(
-    namesrv: str, broker: Node, rate: float, seconds: float, paced_from: str = ""
+    namesrv: str, broker: Node, source: Node, rate: float, seconds: float, consumer: Sequence[str]
 ) -> Round:
-    """Measure sends. `paced_from`: name server of a consumer that reads as much as the limit."""
+    """Measure sends to the broker. `consumer` is the command of what reads `source` meanwhile."""
     options = ProduceOptions(rate=rate, seconds=seconds + _START_S, warm_up_s=0.0)
     async with open_target(namesrv, role="", slaves=0, settings=()) as target:
         targets = await target.prepare_topic("fresh", 8)
-        turns = _Turns(paced_from or namesrv, is_paced=bool(paced_from))
-        faults, read = _loop_faults(broker), _read_bytes(broker)
+        turns = _Turns(consumer)
+        faults, read = _loop_faults(broker), _read_bytes(source)
         load = ProduceLoad(targets, options, turns.next)
         try:
             await run_load(load.run, load.stop)
@@ -151,7 +163,7 @@ async def measure(
         turns.beside.summary().p99_ms,
         turns.beside.summary().max_ms,
         _loop_faults(broker) - faults,
-        (_read_bytes(broker) - read) / 1e6,
+        (_read_bytes(source) - read) / 1e6,
     )
 
 
@@ -185,13 +197,16 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1024, help="bytes of an old message")
     # Read on the loop, a fast disk gives 450 MB/s.
     parser.add_argument("--megabytes", type=int, default=8000, help="of old log")
-    parser.add_argument("--paced-consumer", metavar="NAMESRV", help=argparse.SUPPRESS)
+    parser.add_argument("--consumer-of", metavar="NAMESRV", help=argparse.SUPPRESS)
+    parser.add_argument("--broker", metavar="ADDRESS", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--only", action="append", choices=ROWS, help="measure this row alone")
     parser.add_argument("--row", action="append", default=[], metavar="KEY=VALUE", help="one more")
     options = parser.parse_args()
-    if options.paced_consumer:
-        trio.run(consume_paced, options.paced_consumer)
+    if options.consumer_of:
+        trio.run(consume, options.consumer_of, options.broker)
         return
-    rows = {**ROWS, **{text: dict([text.split("=", 1)]) for text in options.row}}
+    chosen = {label: ROWS[label] for label in options.only or ROWS}
+    rows = {**chosen, **{text: dict([text.split("=", 1)]) for text in options.row}}
     rounds: dict[str, list[Round]] = {label: [] for label in rows}
     with (
         tempfile.TemporaryDirectory(prefix="trioha-bench-cold-") as name,
@@ -200,35 +215,53 @@ def main() -> None:
         namesrv = trioha_namesrv(processes).start()
         store, port = Path(name, "store"), free_ports()
 
-        def start(settings: Mapping[str, object]) -> Node:
+        def start(settings: Mapping[str, object], role: str = "ASYNC_MASTER") -> Node:
             broker = trioha_broker(
-                processes, namesrv.address, port=port, store=store, settings=settings
+                processes, namesrv.address, port=port, role=role, store=store, settings=settings
             )
             return broker.start()
 
+        slave = trioha_broker(processes, namesrv.address, broker_id=1, role="SLAVE")
+        assert slave.store is not None
         broker = start({})
+        slave.start()
         fill(namesrv.address, options.size, options.megabytes)
+        wait_level(broker, slave, _FOLLOW_S)
+        slave.stop()
         broker.stop()
         other_namesrv = trioha_namesrv(processes).start()
         trioha_broker(processes, other_namesrv.address, name="other").start()
         paced_bytes = int(_CONTROL_BYTES_PER_S * (options.seconds + _START_S))
         fill(other_namesrv.address, options.size, 2 * paced_bytes // 1_000_000)
-        paced_from = {IN_MEMORY: namesrv.address, ANOTHER_BROKER: other_namesrv.address}
+        own = (sys.executable, __file__, "--consumer-of")
+        consumers: Mapping[str, Sequence[str]] = {
+            IN_MEMORY: (*own, namesrv.address),
+            ANOTHER_BROKER: (*own, other_namesrv.address),
+            **dict.fromkeys(SLAVE_OF, (*own, namesrv.address, "--broker", slave.address)),
+        }
+        default = (*_BENCH, "consume", "-n", namesrv.address, "-t", "cold", "-q")
         # The first round comes while the machine still writes what was filled: it counts for none.
         for number in range(options.rounds + 1):
             for label, settings in rows.items():
                 drop_page_cache(store)
+                drop_page_cache(slave.store)
                 if label == IN_MEMORY:
                     read_into_page_cache(store, paced_bytes)
-                broker = start(settings)
+                broker = start(settings, SLAVE_OF.get(label, "ASYNC_MASTER"))
+                if label in SLAVE_OF:
+                    slave.start()
+                    wait_level(broker, slave, _FOLLOW_S)
                 found = trio.run(
                     measure,
                     namesrv.address,
                     broker,
+                    slave if label in SLAVE_OF else broker,
                     options.rate,
                     options.seconds if number else 1.0,
-                    paced_from.get(label, ""),
+                    consumers.get(label, default),
                 )
+                if label in SLAVE_OF:
+                    slave.stop()
                 broker.stop()
                 if not number:
                     continue

@@ -233,16 +233,16 @@ def test_the_journal_is_told_once_a_minute_at_most() -> None:
 def test_queues_that_were_read_from_disk_are_known_for_ten_seconds_and_no_more_than_some() -> None:
     reads = ColdReads(LIMITED)
     reads.hold(cold_pull("g"))
-    assert not reads.is_old("g", "T", 0, 0)
+    assert not reads.has_read("g", "T", 0, 0)
     reads.take(5, 0)
     ages_ms = (0, 9_999, 10_000)
-    assert [reads.is_old("g", "T", 0, 5 + age_ms) for age_ms in ages_ms] == [True, True, False]
-    assert not reads.is_old("g", "T", 1, 5)
+    assert [reads.has_read("g", "T", 0, 5 + age_ms) for age_ms in ages_ms] == [True, True, False]
+    assert not reads.has_read("g", "T", 1, 5)
     for number in range(9_000):
         reads.hold(cold_pull(f"g{number}", 0))
         reads.take(6, 0)
-    assert not reads.is_old("g", "T", 0, 6)
-    assert reads.is_old("g8999", "T", 0, 6)
+    assert not reads.has_read("g", "T", 0, 6)
+    assert reads.has_read("g8999", "T", 0, 6)
 
 
 def test_groups_that_read_no_more_are_forgotten() -> None:

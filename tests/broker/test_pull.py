@@ -760,7 +760,7 @@ def test_a_pull_of_messages_on_disk_is_answered_once_they_were_read() -> None:
     assert side.read(3) == 0
 
 
-def test_a_consumer_that_reads_from_disk_goes_to_the_slave_until_it_has_caught_up() -> None:
+def test_a_consumer_whose_pulls_wait_for_the_masters_disk_goes_to_the_slave() -> None:
     side = ColdSide(looks=1, config=BrokerConfig(slave_read_enable=True))
     assert side.handle(pull(0)) is None
     assert side.read(1) == 1
@@ -772,6 +772,23 @@ def test_a_consumer_that_reads_from_disk_goes_to_the_slave_until_it_has_caught_u
         assert answer is not None
         suggested.append(answer.ext_fields["suggestWhichBrokerId"])
     assert suggested == ["1", "1", "0", "1", "0"]
+
+
+@pytest.mark.parametrize(("is_old", "suggested"), [(True, "1"), (False, "0")])
+def test_a_slave_keeps_a_consumer_until_it_reads_what_is_in_memory_everywhere(
+    is_old: bool, suggested: str
+) -> None:
+    side = ConsumeSide(attrs.evolve(SLAVE, slave_read_enable=True))
+    result = GetResult(GetStatus.FOUND, 7, 3, 9, is_old=is_old)
+    side.store.get_message = lambda *_: result  # type: ignore[method-assign]
+    assert side.ask(pull(5)).ext_fields["suggestWhichBrokerId"] == suggested
+
+
+def test_a_master_does_not_send_a_consumer_away_whose_old_messages_are_in_memory() -> None:
+    side = ConsumeSide(BrokerConfig(slave_read_enable=True))
+    result = GetResult(GetStatus.FOUND, 7, 3, 9, is_old=True)
+    side.store.get_message = lambda *_: result  # type: ignore[method-assign]
+    assert side.ask(pull(5)).ext_fields["suggestWhichBrokerId"] == "0"
 
 
 def test_a_consumer_that_reads_from_disk_stays_where_slaves_are_not_read() -> None:

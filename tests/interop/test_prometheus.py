@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from support.clusters.pair import SMALL_FILES, Cluster
+from support.processes.http import get, http_address
 from support.processes.rig import REPO, Node, Process, Processes, raft_member
 from support.processes.status import node_status, wait_until
 from support.suite.ports import free_ports
@@ -33,16 +33,6 @@ def tools() -> str:
     if promtool is None or prometheus is None:
         unavailable("no promtool and prometheus here; apt-get install prometheus")
     return promtool
-
-
-def http_address(node: Node) -> str:
-    """Of the HTTP port, as the node's ready line has it."""
-    return node.process.wait_for_line(r" ready .*\bhttp=(\S+)")[1]
-
-
-def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        return bytes(answer.read())
 
 
 def query(address: str, text: str) -> list[Mapping[str, object]]:

@@ -454,6 +454,22 @@ def test_records_that_lie_far_apart_are_read_alone(config: StoreConfig) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("name", ["none", "half"])
+def test_messages_that_may_have_left_memory_are_called_old(config: StoreConfig, name: str) -> None:
+    store, cache = cold_store(config, segment_bytes=16 << 20, recent_bytes=100_000)
+    fill(store, 60, size=10_000)
+
+    def is_old(offset: int, in_memory_only: bool) -> bool:
+        while True:
+            result = store.get_message("T", 0, offset, 1, FILTERS[name], in_memory_only)
+            if result.status is GetStatus.FOUND:
+                return result.is_old
+            cache.bring(result.on_disk)
+
+    assert [is_old(0, True), is_old(0, False), is_old(58, True)] == [True, False, False]
+    store.close()
+
+
 def test_blocks_of_old_records_are_named_once(config: StoreConfig) -> None:
     store, cache = cold_store(config, segment_bytes=16 << 20, recent_bytes=100_000)
     fill(store, 60, size=10_000)

@@ -16,8 +16,8 @@ nothing is limited, and what is read does not count.
 
 Where consumers may read from a slave, it can spare the master's producers all of this. RocketMQ
 sends a consumer there that is further behind than 40 % of the machine's memory reaches. Here it is
-known whose messages are on disk: `is_old` tells of a queue whether a pull has waited for the disk
-in the last ten seconds. A consumer stays at the slave until its pulls wait there no more.
+known whose messages are on disk: `has_read` tells whether a pull of a queue has waited for the disk
+in the last ten seconds.
 
 RocketMQ rejects such pulls with SYSTEM_BUSY, holds them for seconds, or gives one message; its
 limits are off by default, and its pull threads read the disk. Here a pull waits for its own bytes
@@ -160,7 +160,7 @@ class ColdReads(Parking[ColdPull]):
         paced_ms = min(map(self._free_ms, self._groups))
         return max(now_ms, min(-int(-paced_ms // 1), self._grown_ms + _IDLE_MS))
 
-    def is_old(self, group: str, topic: str, queue_id: int, now_ms: int) -> bool:
+    def has_read(self, group: str, topic: str, queue_id: int, now_ms: int) -> bool:
         """Return whether the group has had messages of this queue read from disk a moment ago."""
         read_ms = self._queue_ms.get((group, topic, queue_id))
         return read_ms is not None and now_ms < read_ms + _OLD_MS

@@ -38,8 +38,9 @@ more it has cached (`_pace_ms`): a slow client does not notice, a quick one neve
 limit. Measured, a client drains a backlog 1.6 times as fast.
 
 `suggestWhichBrokerId` sends a group that reads further behind than memory reaches (the store's 40 %
-rule, or its pulls wait for the disk) to `whichBrokerWhenConsumeSlowly` and others to `brokerId`, if
-`slaveReadEnable`; else to 0.
+rule) to `whichBrokerWhenConsumeSlowly` and others to `brokerId`, if `slaveReadEnable`; else to 0. A
+master also sends a group away whose pulls wait for its disk. The slave may have the same messages
+in memory still. So it keeps the group until that reads what every node counts as being in memory.
 """
 
 from __future__ import annotations
@@ -260,8 +261,10 @@ class PullProcessor:
             return None
         if not config.slave_read_enable:
             suggested = 0
-        elif result.suggest_pulling_from_slave or self.cold.is_old(
-            group, topic, queue_id, instant.now_ms
+        elif result.suggest_pulling_from_slave or (
+            result.is_old
+            if is_slave
+            else self.cold.has_read(group, topic, queue_id, instant.now_ms)
         ):
             suggested = settings.which_broker_when_consume_slowly
         else:

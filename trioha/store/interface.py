@@ -66,6 +66,7 @@ class GetResult:
 
     __slots__ = (
         "buffers",
+        "is_old",
         "max_offset",
         "message_count",
         "min_offset",
@@ -87,6 +88,7 @@ class GetResult:
         size: int = 0,
         suggest_pulling_from_slave: bool = False,
         on_disk: Sequence[DiskBlock] = (),
+        is_old: bool = False,
     ) -> None:
         self.status = status
         self.next_begin_offset = next_begin_offset
@@ -99,6 +101,9 @@ class GetResult:
         self.suggest_pulling_from_slave = suggest_pulling_from_slave
         self.on_disk = on_disk
         """Blocks that have to be read before the same call finds messages."""
+        self.is_old = is_old
+        """True if the messages may have left memory, on this node or another. Only told where the
+        caller asks for messages in memory."""
 
 
 TagFilter = Callable[[int], bool]

@@ -342,6 +342,7 @@ class Lookup:
             [view[begin - segment.from_offset : end - segment.from_offset]],
             count,
             size,
+            is_old=is_old,
         )
 
     def _collect(
@@ -453,6 +454,7 @@ class Lookup:
             count,
             total,
             last_offset < in_memory_from,
+            is_old=is_old,
         )
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:

@@ -80,22 +80,25 @@ def run(
 
     Over its limit the group is interrupted, so that pytest still writes its report, and killed
     after a grace. All that it started is killed at its end, also in other groups and sessions.
-    Errors: CommandFailed when it was over its limit.
+    Errors: CommandFailed when it was over its limit, or does not exist.
     """
     words = [str(word) for word in command]
     mark = f"<{os.getpid()} {time.monotonic_ns()}>"
     env = dict(env if env is not None else environment())
     env[_MARK] = os.environ.get(_MARK, "") + mark
     sys.stdout.flush()
-    process = subprocess.Popen(
-        words,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT if output is not None else None,
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if output is not None else None,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise CommandFailed(f"there is no {words[0]}: run `.ci/run setup` first") from error
     _marks.add(mark)
     with _ended(process, mark):
         if _wait(process, budget, budget.left_s):

@@ -34,6 +34,14 @@ def test_a_command_says_how_it_ended_and_what_it_cost(tmp_path: Path) -> None:
         check(python("raise SystemExit(3)"), budget)
 
 
+def test_a_program_that_is_not_there_is_named_with_the_cure(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    with pytest.raises(
+        CommandFailed, match=rf"^there is no {program}: run `\.ci/run setup` first$"
+    ):
+        run([program], Budget.of(10))
+
+
 def test_a_command_over_its_limit_is_interrupted_and_may_still_write(tmp_path: Path) -> None:
     program = f"""
 import pathlib, time

@@ -14,10 +14,10 @@ begin: each read of `n` bytes moves it by n / limit, and unused time is lost, ap
 `_BURST_MS`. While the log has not grown for a second there is no producer to be spared: then
 nothing is limited, and what is read does not count.
 
-Where consumers may read from a slave, it can spare the master's producers all of this. RocketMQ
-sends a consumer there that is further behind than 40 % of the machine's memory reaches. Here it is
-known whose messages are on disk: `has_read` tells whether a pull of a queue has waited for the disk
-in the last ten seconds.
+Where consumers may read from a slave, such a consumer is sent there, and the master's producers
+notice nothing of it. RocketMQ sends a consumer away that is further behind than 40 % of the
+machine's memory. Here it is known whose messages are on disk: `has_read` tells whether a pull of a
+queue has waited for the disk in the last ten seconds.
 
 RocketMQ rejects such pulls with SYSTEM_BUSY, holds them for seconds, or gives one message; its
 limits are off by default, and its pull threads read the disk. Here a pull waits for its own bytes

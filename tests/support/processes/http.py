@@ -9,7 +9,7 @@ from support.processes.rig import Node
 
 
 def http_address(node: Node) -> str:
-    """Of the HTTP port, as the node's ready line has it."""
+    """Return the address of the HTTP port, which the node's ready line tells."""
     return node.process.wait_for_line(r" ready .*\bhttp=(\S+)")[1]
 
 

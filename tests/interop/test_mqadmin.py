@@ -16,7 +16,14 @@ import pytest
 from support.clusters.meeting import BOTH, NAMES, Meeting
 from support.clusters.pair import Make
 from support.peers.clients import Clients, Sent, StockConsumer, StockProducer
-from support.peers.java_tools import QUICK_CONSUMER, MqAdmin, eventually, fields, table
+from support.peers.java_tools import (
+    QUICK_CONSUMER,
+    RESETTABLE_CONSUMER,
+    MqAdmin,
+    eventually,
+    fields,
+    table,
+)
 from support.processes.admin import wait_for_progress
 
 TOPIC = "mqadmin"
@@ -25,7 +32,7 @@ CLUSTER = "DefaultCluster"
 # Two per queue of both masters; then one more, which the group "late" has not seen.
 SEEN, UNSEEN = 2, 1
 COUNT = SEEN * 2 * QUEUES
-# Progress goes to the brokers every five seconds.
+# Progress goes to the brokers every five seconds, or with the next pull.
 PROGRESS_S = 30.0
 
 
@@ -41,8 +48,13 @@ class Scene:
 def scene(meeting: Meeting, producers: dict[Make, StockProducer], shared_clients: Clients) -> Scene:
     meeting.create_topic(TOPIC)
     live, late = (
-        shared_clients.consumer("java", node.address, group, TOPIC, wait=False, **QUICK_CONSUMER)
-        for node, group in zip(meeting.namesrvs.values(), ("live", "late"), strict=True)
+        shared_clients.consumer("java", node.address, group, TOPIC, wait=False, **options)
+        for node, group, options in zip(
+            meeting.namesrvs.values(),
+            ("live", "late"),
+            (RESETTABLE_CONSUMER, QUICK_CONSUMER),
+            strict=True,
+        )
     )
     for consumer in (live, late):
         consumer.wait_until_ready()

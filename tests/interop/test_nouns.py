@@ -9,7 +9,7 @@ import pytest
 from support.clusters.meeting import BOTH, NAMES, Meeting
 from support.clusters.pair import Make
 from support.peers.clients import Clients, StockProducer
-from support.peers.java_tools import QUICK_CONSUMER, MqAdmin, eventually
+from support.peers.java_tools import RESETTABLE_CONSUMER, MqAdmin, eventually
 from support.processes.admin import request
 
 from trioha.cli import run
@@ -147,7 +147,7 @@ def test_a_connected_java_consumer(
     topic, group = "nouns", "noun-readers"
     meeting.create_topic(topic, queues=1)
     namesrv = meeting.namesrvs["trioha"].address
-    consumer = shared_clients.consumer("java", namesrv, group, topic, **QUICK_CONSUMER)
+    consumer = shared_clients.consumer("java", namesrv, group, topic, **RESETTABLE_CONSUMER)
     sent = producers["trioha"].send_all(topic, [f"body {number}" for number in range(6)])
     consumer.wait_for_count(6)
 

@@ -184,6 +184,7 @@ public final class JavaDriver {
         consumer.setConsumeThreadMax(Events.intOf(options, "threads", 2));
         consumer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
         consumer.setHeartbeatBrokerInterval(Events.intOf(options, "heartbeat_ms", 30000));
+        consumer.setPersistConsumerOffsetInterval(Events.intOf(options, "persist_ms", 5000));
         consumer.setMaxReconsumeTimes(Events.intOf(options, "max_reconsume_times", -1));
         consumer.subscribe(options.getString("topic"), selectorOf(options));
         if (options.getBooleanValue("orderly")) {

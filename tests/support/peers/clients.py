@@ -266,7 +266,7 @@ class Clients:
     ) -> StockConsumer:
         """A started push consumer. Options: fail_below (times); access_key, secret_key; orderly,
         threads (C++, Java); sql (a filter; Go, Java); lite (pull), max_reconsume_times, poll_ms,
-        heartbeat_ms, system_properties (Java).
+        heartbeat_ms, persist_ms, system_properties (Java).
         With `wait=False` it may not be ready yet: several can start at once."""
         options |= {"topic": topic, "expression": expression}
         return self._start(StockConsumer, kind, "consume", namesrv, group, options)

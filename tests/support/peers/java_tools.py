@@ -27,8 +27,9 @@ QUICK_CONSUMER: dict[str, Any] = {
 # For a consumer whose group is reset while it runs. Java's client tells the broker its progress
 # every five seconds, from a thread of its own. That thread may have read a queue's old offset when
 # the reset sets the new one, and then it sends the old one last: the queue stays where it was, on
-# Java's broker as on ours. (With a period of 1 ms one of nine resets lost a queue of Java's broker.) Without
-# that thread the progress comes with the pulls, at the latest after the 15 s that one is held.
+# Java's broker as on ours. (With a period of 1 ms one of nine resets lost a queue of Java's
+# broker.) Without that thread the progress comes with the pulls, at the latest after the 15 s that
+# one is held.
 RESETTABLE_CONSUMER: dict[str, Any] = {**QUICK_CONSUMER, "persist_ms": 3_600_000}
 
 

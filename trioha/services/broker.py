@@ -46,6 +46,7 @@ from trioha.services.ha.client_link import LINK_READ_BYTES_MAX
 from trioha.services.ha.opening import open_master_slave_node
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import run_blocking
+from trioha.services.loop.ringing import ring
 from trioha.services.loop.scheduling import SchedulingWatch
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.listeners import (
@@ -125,13 +126,13 @@ async def serve_node(
         if node.access.has_files:
             store.start_soon(node.access.run, name="acl_files")
         async with trio.open_nursery() as replication:
-            replication.start_soon(node.group_transfer.run, name="group_transfer")
+            replication.start_soon(ring, node.group_transfer, name="group_transfer")
             replication.start_soon(node.forwarding.run, name="forwarding")
             await node.replication.start(replication, listeners)
             async with trio.open_nursery() as connections:
-                connections.start_soon(node.pull_hold.run, name="pull_hold")
+                connections.start_soon(ring, node.pull_hold, name="pull_hold")
                 node.cold_reads.begin(connections)
-                connections.start_soon(node.client_expiry.run, name="client_expiry")
+                connections.start_soon(ring, node.client_expiry, name="client_expiry")
                 connections.start_soon(node.introspection.run, name="journal_stream")
                 if listeners.admin is not None:
                     connections.start_soon(
@@ -169,6 +170,6 @@ async def _start_services(
     services.start_soon(accept, listeners.remoting, connections, name="accept")
     if listeners.vip is not None:
         services.start_soon(accept, listeners.vip, connections, name="accept.vip")
-    services.start_soon(node.schedule_message.run, name="schedule_message")
+    services.start_soon(ring, node.schedule_message, name="schedule_message")
     services.start_soon(node.routes.run, name="route_questions")
     await services.start(node.registration.run, name="namesrv_registration")

@@ -21,12 +21,12 @@ from trioha.errors import ConfigError
 from trioha.ha import auth
 from trioha.ha.replicas import Replicas
 from trioha.services.ha.master import (
-    GATHER_BYTES_MAX,
     GATHER_S,
     UNREPORTED_MAX,
     HaMaster,
     open_replicas,
 )
+from trioha.services.ha.slave_links import GATHER_BYTES_MAX
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport, connect, open_listener
 from trioha.testing.recorded_events import RecordedEvents

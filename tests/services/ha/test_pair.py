@@ -358,7 +358,7 @@ async def test_metadata_that_somebody_waits_for_leaves_in_the_pass_that_made_it(
         (link,) = pair.master._slaves
         pair.master.send_metadata_nowait(11, b"commit", urgent=True)
         assert not link._metadata
-        assert link._connection.metadata_sent_position == 11
+        assert link.connection.metadata_sent_position == 11
 
 
 async def test_a_slave_far_behind_gets_a_snapshot_instead_of_all_that_waited(

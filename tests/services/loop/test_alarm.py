@@ -6,6 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from trioha.remoting.channel import Instant
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.ringing import ring
 
 
 class Core:
@@ -29,7 +30,7 @@ async def test_an_alarm_rings_at_its_deadline_and_never_early(autojump_clock: Mo
     core = Core()
     alarm = Alarm(Clock.virtual(), core.next_deadline_ms, core.on_time)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(alarm.run)
+        nursery.start_soon(ring, alarm)
         await wait_all_tasks_blocked()
         core.deadline_ms = 5000
         alarm.check()
@@ -45,7 +46,7 @@ async def test_a_nearer_deadline_is_noticed_by_check(autojump_clock: MockClock) 
     core.deadline_ms = 60_000
     alarm = Alarm(Clock.virtual(), core.next_deadline_ms, core.on_time)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(alarm.run)
+        nursery.start_soon(ring, alarm)
         await wait_all_tasks_blocked()
         core.deadline_ms = 1000
         alarm.check()
@@ -66,7 +67,7 @@ async def test_the_first_deadline_arms_and_later_ones_cost_no_question(
 
     alarm = Alarm(Clock.virtual(), next_deadline_ms, core.on_time)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(alarm.run)
+        nursery.start_soon(ring, alarm)
         await wait_all_tasks_blocked()
         alarm.arm()
         core.deadline_ms = 5000
@@ -90,7 +91,7 @@ async def test_a_deadline_that_went_away_rings_nobody(autojump_clock: MockClock)
     core.deadline_ms = 1000
     alarm = Alarm(Clock.virtual(), core.next_deadline_ms, core.on_time)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(alarm.run)
+        nursery.start_soon(ring, alarm)
         await wait_all_tasks_blocked()
         core.deadline_ms = None
         await trio.sleep(2)

@@ -74,10 +74,10 @@ async def test_changes_that_come_together_are_written_together(
         nursery.start_soon(persist.run)
         for value in range(1, 4):
             table.set(value)
-            persist.check()
+            persist.changed.check()
         await saves.wait()
         table.set(4)
-        persist.check()
+        persist.changed.check()
         await saves.wait()
         nursery.cancel_scope.cancel()
     assert [text[:10] for text in saves.texts] == [b'{"value":3', b'{"value":4']
@@ -126,7 +126,7 @@ async def test_changes_are_forgotten_up_to_the_table_that_was_saved_least(tmp_pa
     changes.position = 5
     async with trio.open_nursery() as nursery:
         nursery.start_soon(persist.run)
-        persist.check()
+        persist.changed.check()
         with trio.fail_after(60):
             while not changes.forgotten:
                 await trio.lowlevel.checkpoint()

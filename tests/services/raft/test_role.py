@@ -19,6 +19,7 @@ from trioha.broker.set_modes import ACCOUNT_QUESTIONS, ACCOUNTS
 from trioha.dledger.ready import Role, SoftState
 from trioha.remoting.mode import Mode
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.ringing import ring
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.raft.member import RaftMember
@@ -114,7 +115,7 @@ async def told(root: Path) -> AsyncIterator[Told]:
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(replication.group_role.run)
-        nursery.start_soon(replication.parked_alarm.run)
+        nursery.start_soon(ring, replication.parked_alarm)
         yield Told(node, replication, member, events)
         nursery.cancel_scope.cancel()
     await node.close()

@@ -20,6 +20,7 @@ from support.nodes.live_group import member_config
 from support.nodes.live_node import SUCCESS, send_request
 from trioha.remoting.channel import Channel
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.ringing import ring
 from trioha.services.loop.transport import Listener, Transport
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
@@ -113,14 +114,14 @@ class VirtualMember:
             *(config, addresses, group.clock, self.events), connect_to=self._connect
         )
         listener = group.network.listeners[self.host] = NetworkListener()
+        alarms = (node.group_transfer, node.pull_hold, node.schedule_message)
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    for task in (
-                        *(node.flush.run, node.reput.run, node.group_transfer.run),
-                        *(node.forwarding.run, node.pull_hold.run, node.schedule_message.run),
-                    ):
+                    for task in (node.flush.run, node.reput.run, node.forwarding.run):
                         nursery.start_soon(task)
+                    for alarm in alarms:
+                        nursery.start_soon(ring, alarm)
                     await node.replication.start(nursery, cast("BrokerListeners", None))
                     accept = node.server.accept
                     nursery.start_soon(accept, cast("Listener", listener), nursery)

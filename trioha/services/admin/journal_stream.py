@@ -23,6 +23,7 @@ from trioha.remoting.channel import Channel, Instant
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import run_blocking
+from trioha.services.loop.ringing import ring
 from trioha.services.loop.signal import Signal
 from trioha.wire.codes import ResponseCode
 from trioha.wire.refusals import system_error
@@ -117,7 +118,7 @@ class JournalStream:
         self._journal.followers.append(self.tell_nowait)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._alarm.run, name="journal_stream.expiry")
+                nursery.start_soon(ring, self._alarm, name="journal_stream.expiry")
                 nursery.start_soon(self._read, self._journal, name="journal_stream.read")
         finally:
             self._journal.followers.remove(self.tell_nowait)

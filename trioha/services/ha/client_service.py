@@ -54,7 +54,7 @@ class ClientService:
         self._replicas.begin_term()
         node.core.become(node.role, node.broker_id)
         tell_role(node, node.events)
-        node.persist.check()
+        node.persist.changed.check()
         node.schedule_message.check()
         forget_loss(node.store.config.root)
 

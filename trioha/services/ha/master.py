@@ -2,13 +2,9 @@
 
 Nothing here waits for acks: `Replicas` counts them, and the broker, called by `on_report`, answers
 waiting sends in the scheduler pass that read them. It calls `on_log_grown` once per batch of
-appends. So a replicated put needs no task switch on the master between its append, its transfer,
-its ack and its answer. Whenever a link has ended or stalled, `on_slave_lost` checks again whether a
-slave can still confirm a put.
-
-While no put waits for a slave, as in ASYNC_MASTER, each push would still wake a slave up, and its
-report would wake this node: at small batches that costs more than the puts. So the bytes of two
-milliseconds go out together, behind the answers to the clients.
+appends; what that sends, `slave_links` decides. So a replicated put needs no task switch on the
+master between its append, its transfer, its ack and its answer. Whenever a link has ended or
+stalled, `on_slave_lost` checks again whether a slave can still confirm a put.
 
 A peer that has not reported holds one of a few places, and the oldest of them makes room for the
 next. So probes that connect and stay do not pile up (fault C5) and keep no slave out.
@@ -30,11 +26,14 @@ from trioha.ha.events import Term
 from trioha.ha.master_connection import MasterConnection
 from trioha.ha.replicas import Replicas, ReplicaStatistics
 from trioha.journal import EventSink
+from trioha.services.ha.link_tasks import serve_link
 from trioha.services.ha.master_link import HaMasterLink, LinkOwner, ShippedLog
+from trioha.services.ha.slave_links import SlaveLinks
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.descriptors import are_scarce
 from trioha.services.loop.host import random_source
+from trioha.services.loop.ringing import ring
 from trioha.services.loop.transport import Transport
 from trioha.wire import record
 
@@ -42,7 +41,6 @@ SLAVES_MAX = 64  # RocketMQ layouts have one or two slaves to a master
 UNREPORTED_MAX = 64
 UNREPORTED_SCARCE_MAX = 4  # while clients have taken nearly all descriptors
 GATHER_S = 0.002
-GATHER_BYTES_MAX = 65_536  # so much goes out at once: at high rates nothing is won by more
 _HEAD_BYTES = 128  # a record's numbers, whatever its hosts
 
 
@@ -110,50 +108,26 @@ class HaMaster:
             metadata_snapshot=metadata_snapshot,
         )
         # Reported links, and the others in the order they came.
-        self._slaves: list[HaMasterLink] = []
+        self._reported = SlaveLinks(store, clock, self._alarm)
+        # Bound here, so that a batch is not one more call deep.
+        self.on_log_grown = self._reported.on_log_grown
+        self.send_metadata_nowait = self._reported.send_metadata_nowait
+        self._slaves = self._reported.links
         self._unreported: list[HaMasterLink] = []
         # Offsets acknowledged and sent on links that ended: the slave's log ends between the two.
         self._left: deque[tuple[int, int]] = deque(maxlen=SLAVES_MAX)
         self._ended = ""
-        self._pushed_offset = 0
-        self._grown = trio.Event()
         # Set only while `wait_transferred` waits: acks come thousands of times a second.
         self._moved: trio.Event | None = None
 
     async def serve(self, listener: HaListener) -> None:
         """Serve slaves until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._alarm.run, name="ha.alarm")
+            nursery.start_soon(ring, self._alarm, name="ha.alarm")
             nursery.start_soon(self._push_gathered, name="ha.push")
             while True:
                 transport = await listener.accept()
                 nursery.start_soon(self.serve_slave, transport, name=f"ha.conn[{transport.peer}]")
-
-    def on_log_grown(self, *, urgent: bool) -> None:
-        """Note that the log has grown; called once per batch of appends. HOT.
-
-        `urgent` when a put waits for a slave: then all of it leaves at once.
-        """
-        if not self._slaves:
-            return
-        if urgent or self._store.max_phy_offset - self._pushed_offset >= GATHER_BYTES_MAX:
-            self._push()
-        else:
-            self._grown.set()
-
-    def send_metadata_nowait(self, position: int, body: bytes, *, urgent: bool) -> None:
-        """Send a change of metadata to every extended slave, behind the log so far.
-
-        `urgent` when an answer waits for a slave: then the body leaves at once.
-        """
-        if not self._slaves:
-            return
-        for link in self._slaves:
-            link.add_metadata_nowait(position, body)
-        if urgent:
-            self._push()
-        else:
-            self._grown.set()
 
     def end_nowait(self, reason: str) -> None:
         """End every link, and take no ack from here on: this node is not master any more."""
@@ -163,19 +137,12 @@ class HaMaster:
 
     async def _push_gathered(self) -> None:
         """Send bytes that no answer waits for, a little after the first of them."""
+        gathering = self._reported.gathering
         while True:
-            await self._grown.wait()
+            await gathering.event.wait()
             await trio.sleep(GATHER_S)
-            self._grown = trio.Event()
-            self._push()
-
-    def _push(self) -> None:
-        """Send the log to every slave that was up to date before."""
-        now_ms = self._clock.now_ms()
-        self._pushed_offset = self._store.max_phy_offset
-        for link in self._slaves:
-            link.push_nowait(now_ms)
-        self._alarm.check()
+            gathering.clear()
+            self._reported.push()
 
     def statistics(self) -> tuple[ReplicaStatistics, ...]:
         return self.replicas.statistics(self._store.max_phy_offset, self._clock.now_ms())
@@ -230,7 +197,7 @@ class HaMaster:
             del self._unreported[0]
         self._unreported.append(link)
         try:
-            await link.serve(challenge)
+            await serve_link(link, challenge)
         finally:
             self._forget(link)
 
@@ -246,7 +213,8 @@ class HaMaster:
             if reason := self._doubt(offset):
                 self.replicas.doubt(link.replica, reason)
         self._tell_report(now_ms)
-        self._tell_moved()
+        if self._moved is not None:
+            self._tell_moved()
         self._alarm.check()
 
     def _on_time(self) -> None:

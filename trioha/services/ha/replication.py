@@ -39,6 +39,7 @@ from trioha.services.ha.settlement import settle_hand_overs
 from trioha.services.ha.status import master_slave_status
 from trioha.services.ha.term_preparation import TermPreparation
 from trioha.services.loop.alarm import Alarm
+from trioha.services.loop.ringing import ring
 from trioha.services.loop.stand_still import StandStill
 from trioha.services.loop.transport import Connect
 from trioha.services.node.broker_node import BrokerNode
@@ -226,7 +227,7 @@ class SetReplication:
         """Apply changes that the master sent, each between the bytes of log where it belongs."""
         self.core.metadata.follow(body)
         self.failover.on_log_grown()
-        self.node.persist.check()
+        self.node.persist.changed.check()
 
     def streams_metadata(self) -> bool:
         """Return whether the master sends changes by itself at the moment."""
@@ -246,7 +247,7 @@ class SetReplication:
             self.handshake.on_appended()
         self.node.seen_to(self.store.max_phy_offset)
         self.flush.grown_nowait(urgent=False)
-        self.node.reput.grown_nowait()
+        self.node.reput.grown.set()
         self.failover.on_log_grown()
 
     def on_damaged(self, error: CommitLogCorrupted) -> None:
@@ -298,7 +299,7 @@ class SetReplication:
             self.core.log_cut(queue["topic"], queue["queue_id"], queue["first_queue_offset"])
         if since_wall_ms := cut.note.get("first_store_timestamp"):
             self.core.schedule.deliveries_cut(since_wall_ms)
-        self.node.persist.check()
+        self.node.persist.changed.check()
 
     # News of the master.
 
@@ -349,7 +350,7 @@ class SetReplication:
 
     async def start(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
         assert listeners.ha is not None, "a master-slave node listens for slaves"
-        nursery.start_soon(self.failover_alarm.run, name="failover")
+        nursery.start_soon(ring, self.failover_alarm, name="failover")
         nursery.start_soon(self.stand_still.run, name="stand_still")
         nursery.start_soon(
             settle_hand_overs,

@@ -32,6 +32,7 @@ from trioha.services.admin.introspection import Introspection, NodeProcess
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import random_bytes, run_blocking
+from trioha.services.loop.ringing import ring
 from trioha.services.loop.signal import Signal
 from trioha.services.loop.transport import Listener, format_address, open_listener
 from trioha.services.namesrv.metrics import namesrv_metrics
@@ -127,7 +128,7 @@ async def serve_namesrv(
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keeper.run, name="namesrv.kv_config_persist")
-            nursery.start_soon(alarm.run, name="namesrv.scan_not_active_broker")
+            nursery.start_soon(ring, alarm, name="namesrv.scan_not_active_broker")
             nursery.start_soon(introspection.run, name="namesrv.journal_stream")
             if access.has_files:
                 nursery.start_soon(access.run, name="namesrv.acl_files")

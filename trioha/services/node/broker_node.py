@@ -3,10 +3,8 @@
 The node's replication (`services.node.replication`), which it is given, sends appended bytes to
 other nodes and decides the node's role.
 
-The hooks here are plain calls within one scheduler pass. `after_batch` runs when the requests of
-one read were handled: first the log goes to the other nodes if a put waits for one, then parked
-pulls are answered, then the answers leave (the `Outboxes` block around it), and the tasks that only
-matter later are marked.
+The hooks here are plain calls within one scheduler pass. What follows when the requests of one read
+were handled is in `services.node.batch_end`.
 """
 
 from __future__ import annotations
@@ -42,6 +40,7 @@ from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import random_bytes, random_source, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.access_control import broker_access
+from trioha.services.node.batch_end import BatchEnd
 from trioha.services.node.cold_reading import ColdReading
 from trioha.services.node.config_persist import PersistedTable
 from trioha.services.node.disk_watch import watch_disk
@@ -93,6 +92,11 @@ class BrokerNode:
     """One broker, between its store and its tasks."""
 
     replication: Replication
+    group_transfer: Alarm
+    pull_hold: Alarm
+    client_expiry: Alarm
+    schedule_message: Alarm
+    cold_reads: ColdReading
 
     def __init__(self, parts: NodeParts, replicate: Callable[[BrokerNode], Replication]) -> None:
         """`replicate` makes the replication of this node, and calls `open_gate`."""
@@ -163,10 +167,23 @@ class BrokerNode:
         others = {RUNTIME_SETTINGS: core.runtime_settings, **parts.tables}
         self.metadata_files = MetadataFiles(config, core, events, self._on_metadata_synced, others)
         self.persist = self.metadata_files.persist
-        self._seen_end = store.max_phy_offset
+        self.batch_end = BatchEnd(
+            core,
+            store,
+            clock,
+            log_dispatch=self.reput.grown,
+            tables=self.persist.changed,
+            cold_pulls=self.cold_reads,
+            group_transfer=self.group_transfer,
+            schedule_message=self.schedule_message,
+            pull_hold=self.pull_hold,
+            client_expiry=self.client_expiry,
+        )
+        # Bound here, so that a batch is not one more call deep.
+        self.after_batch = self.batch_end.run
         # After an unclean stop the index is behind the log.
-        self.reput.grown_nowait()
-        self.replication = replicate(self)
+        self.reput.grown.set()
+        self.replication = self.batch_end.replication = replicate(self)
         self.flush = self.replication.flush
 
     def _make_core(self, parts: NodeParts) -> BrokerCore:
@@ -296,33 +313,9 @@ class BrokerNode:
 
         return send
 
-    def after_batch(self) -> None:
-        """The requests of one read were handled. HOT."""
-        core = self.core
-        end = self.store.max_phy_offset
-        if end != self._seen_end:
-            self._seen_end = end
-            self.replication.log_grown()
-            self.reput.grown_nowait()
-            self.group_transfer.check()
-            if core.schedule_changed:
-                core.schedule_changed = False
-                self.schedule_message.check()
-        if core.has_due:
-            core.after_batch(self.clock.instant())
-        if core.metadata_waits.waiter_count:
-            self.replication.changes_wait()
-            self.group_transfer.check()
-        self.pull_hold.check()
-        if core.cold_reads.has_new:
-            self.cold_reads.has_new()
-        # A client that comes expires after those that are there.
-        self.client_expiry.arm()
-        self.persist.check()
-
     def seen_to(self, end_offset: int) -> None:
         """Note that the log ends here; other nodes need not be told."""
-        self._seen_end = end_offset
+        self.batch_end.seen_end = end_offset
 
     def _were_read(self) -> None:
         """Answer pulls that waited for the disk."""

@@ -18,6 +18,7 @@ from trioha.errors import StoreError
 from trioha.journal import EventSink
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import run_blocking
+from trioha.services.loop.wakeup import Wakeup
 from trioha.store.interface import MessageStore
 
 T = TypeVar("T")
@@ -43,8 +44,8 @@ class CommitlogFlush:
         self._events = events
         self._on_flushed = on_flushed
         self._thread = trio.CapacityLimiter(1)
-        self._grown = trio.Event()
-        self._urgent = trio.Event()
+        self._grown = Wakeup()
+        self._urgent = Wakeup()
 
     def grown_nowait(self, *, urgent: bool) -> None:
         """The log has grown; `urgent` when a send waits for the disk."""
@@ -60,12 +61,12 @@ class CommitlogFlush:
         queues_due_s = math.inf
         while True:
             with trio.move_on_at(queues_due_s):
-                await self._grown.wait()
-            if self._grown.is_set():
+                await self._grown.event.wait()
+            if self._grown.is_set:
                 with trio.move_on_after(self._interval_s):
-                    await self._urgent.wait()
-                self._grown = trio.Event()
-                self._urgent = trio.Event()
+                    await self._urgent.event.wait()
+                self._grown.clear()
+                self._urgent.clear()
                 await self.flush_log()
                 queues_due_s = min(queues_due_s, trio.current_time() + self._queue_interval_s)
             if trio.current_time() >= queues_due_s:

@@ -23,6 +23,8 @@ import trio
 from trioha.errors import StoreError
 from trioha.journal import EventSink
 from trioha.services.loop.host import run_blocking
+from trioha.services.loop.wakeup import Wakeup
+from trioha.services.node.batch_end import ChangedTables
 from trioha.store import config_files
 
 _position_at_end = re.compile(rb',"metadataPosition":(\d{1,18})\}\s*$').search
@@ -77,20 +79,15 @@ class ConfigPersist:
         self._events = events
         self._position = position
         self._forget = forget
-        self._tables = [(index, file.table) for index, file in enumerate(files)]
-        self._changed = [trio.Event() for _ in files]
+        self.changed = ChangedTables([file.table for file in files])
+        """What each batch asks; it wakes the tasks below."""
         self._thread = trio.CapacityLimiter(1)
-
-    def check(self) -> None:
-        """Wake the writers of tables that have changed; for the end of a batch. HOT."""
-        for index, table in self._tables:
-            if table.dirty:
-                self._changed[index].set()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
-            for index, file in enumerate(self._files):
-                nursery.start_soon(self._keep, index, name=f"config_persist[{file.path.name}]")
+            for file, wakeup in zip(self._files, self.changed.wakeups, strict=True):
+                name = f"config_persist[{file.path.name}]"
+                nursery.start_soon(self._keep, file, wakeup, name=name)
 
     async def save_all(self) -> None:
         """Write every table that has changed since it was written."""
@@ -99,12 +96,11 @@ class ConfigPersist:
                 await self._save(file)
         self._forget_saved()
 
-    async def _keep(self, index: int) -> None:
-        file = self._files[index]
+    async def _keep(self, file: TableFile, changed: Wakeup) -> None:
         while True:
-            await self._changed[index].wait()
+            await changed.event.wait()
             await trio.sleep(file.delay_s)
-            self._changed[index] = trio.Event()
+            changed.clear()
             if file.table.dirty:
                 await self._save(file)
                 self._forget_saved()

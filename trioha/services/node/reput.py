@@ -13,6 +13,7 @@ import trio
 
 from trioha.errors import CommitLogCorrupted, DiskFull
 from trioha.journal import EventSink
+from trioha.services.loop.wakeup import Wakeup
 from trioha.store.interface import MessageStore
 
 _SLICE_BYTES = 32_768  # about a millisecond of small records: acks and requests wait no longer
@@ -39,16 +40,14 @@ class Reput:
         self._on_dispatched = on_dispatched
         self._is_catching_up = is_catching_up
         self._on_damaged = on_damaged
-        self._grown = trio.Event()
-
-    def grown_nowait(self) -> None:
-        self._grown.set()
+        self.grown = Wakeup()
+        """Set when the log has grown."""
 
     async def run(self) -> None:
         while True:
-            await self._grown.wait()
+            await self.grown.event.wait()
             await trio.sleep(_GATHER_S)
-            self._grown = trio.Event()
+            self.grown.clear()
             while await self._dispatch_slice():
                 if self._is_catching_up():
                     await trio.sleep(_CATCH_UP_PAUSE_S)

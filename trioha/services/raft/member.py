@@ -24,6 +24,7 @@ from trioha.dledger.ready import Ready, Role, SoftState
 from trioha.errors import StoreError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.loop.alarm import Alarm
+from trioha.services.loop.ringing import ring
 from trioha.services.raft.bootstrap import Bootstrap, VoteFile
 from trioha.services.raft.interfaces import (
     Flusher,
@@ -179,7 +180,7 @@ class RaftMember:
             task_status.started()
             await self.bootstrap.run()
             self._begin()
-            nursery.start_soon(self._alarm.run, name="raft.alarm")
+            nursery.start_soon(ring, self._alarm, name="raft.alarm")
 
     def step(self, message: RaftMessage) -> None:
         """Handle a peer's message. HOT.

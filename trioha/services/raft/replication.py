@@ -36,6 +36,7 @@ from trioha.services.admin.health import Check
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.host import random_source
+from trioha.services.loop.ringing import ring
 from trioha.services.loop.transport import Connect
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.health import writable_check
@@ -176,7 +177,7 @@ class GroupReplication:
     def on_log_written(self, end_offset: int) -> None:
         """Dispatch the bytes by which a follower's log has grown."""
         self.node.seen_to(end_offset)
-        self.node.reput.grown_nowait()
+        self.node.reput.grown.set()
 
     def on_log_cut(self, end_offset: int) -> None:
         """Follow a cut of a follower's log, or its emptying."""
@@ -239,7 +240,7 @@ class GroupReplication:
 
     async def start(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
         nursery.start_soon(self.group_role.run, name="raft.role")
-        nursery.start_soon(self.parked_alarm.run, name="raft.parked")
+        nursery.start_soon(ring, self.parked_alarm, name="raft.parked")
         await nursery.start(self.member.run, name="raft")
 
     async def settle(self, nursery: trio.Nursery) -> None:

@@ -93,6 +93,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.broker.transactions.service",
     "trioha.broker.visibility",
     "trioha.broker.wait_histogram",
+    "trioha.services.ha.client_link",
     "trioha.services.ha.master_link",
     "trioha.services.ha.slave_links",
     "trioha.services.loop.alarm",

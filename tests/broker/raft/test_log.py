@@ -524,7 +524,7 @@ def test_an_interrupted_reset_is_finished(
     for _ in range(12):
         put(follower, 1500)
     config = follower.store.config
-    monkeypatch.setattr(follower.store, "restart_log", _die)
+    monkeypatch.setattr(follower.store._extent, "void", _die)  # what `restart_log` does first
     with pytest.raises(KeyboardInterrupt):
         _reset(follower)
     # Power went while files were being removed: any of them may be left.
@@ -625,8 +625,15 @@ def test_a_kill_between_saving_and_deleting_changes_nothing(
     logs.clear()
     leader, before = open_member(leader.store.config)
     logs.append(leader)
-    monkeypatch.setattr(leader.store._log.files, "drop_first", _die)
-    with pytest.raises(KeyboardInterrupt):
+    commitlog, unlink = leader.store.config.commitlog_path, Path.unlink
+
+    def die_at_a_segment(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == commitlog:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "unlink", die_at_a_segment)
         _expire(leader)
     crash(leader.store)
     logs.clear()

@@ -8,17 +8,20 @@ import pytest
 from support.nodes.virtual_set import VirtualSet, virtual_set, without_waits
 from trio.testing import MockClock
 
+from trioha.store.message_store import FileMessageStore
+
 
 def spoil_next_bytes(set_: VirtualSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Change what the slave, broker 1, appends next: a record without its magic code."""
-    store = set_[1].node.store
-    append_log = store.append_log
+    append_log = FileMessageStore.append_log
 
-    def spoilt(phy_offset: int, data: bytes | memoryview) -> None:
-        monkeypatch.setattr(store, "append_log", append_log)
-        append_log(phy_offset, bytes(data[:4]) + b"\0\0\0\0" + bytes(data[8:]))
+    def spoilt(store: FileMessageStore, phy_offset: int, data: bytes | memoryview) -> None:
+        if store is set_[1].node.store:
+            monkeypatch.setattr(FileMessageStore, "append_log", append_log)
+            data = bytes(data[:4]) + b"\0\0\0\0" + bytes(data[8:])
+        append_log(store, phy_offset, data)
 
-    monkeypatch.setattr(store, "append_log", spoilt)
+    monkeypatch.setattr(FileMessageStore, "append_log", spoilt)
 
 
 async def test_a_slave_cuts_off_what_is_no_record_and_asks_for_it_again(

@@ -26,6 +26,7 @@ from trioha.ha.events import Term
 from trioha.remoting.channel import Instant
 from trioha.remoting.outboxes import Outboxes
 from trioha.services.ha.client_link import HaClientLink, SlaveContext
+from trioha.services.ha.client_link_tasks import follow_master
 from trioha.services.ha.master import HaMaster, open_replicas
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.parked_reader import Take
@@ -228,7 +229,7 @@ class Link:
         )
         link = HaClientLink(context, transport, term=self.term, home_id=1)
         with scope:
-            await link.serve()
+            await follow_master(link)
         transport.close()
 
 

@@ -20,6 +20,7 @@ from trioha.ha.replicas import Replicas
 from trioha.services.ha import master_link as ha_master_link
 from trioha.services.ha.client import HaClient
 from trioha.services.ha.client_link import HaClientLink, SlaveContext
+from trioha.services.ha.client_link_tasks import follow_master
 from trioha.services.ha.master import HaMaster, open_replicas
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.loop.clock import Clock
@@ -301,7 +302,7 @@ async def extended(*, loopback: bool, master_data: bytes = b"") -> AsyncIterator
         )
         link = HaClientLink(context, transport, term=TERM, home_id=1)
         try:
-            await link.serve()
+            await follow_master(link)
         finally:
             transport.close()
 

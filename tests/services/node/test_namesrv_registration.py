@@ -276,6 +276,28 @@ async def test_a_slave_learns_its_master_once(autojump_clock: MockClock) -> None
         assert broker.masters[1:] == [("10.0.0.7:10911", "10.0.0.1:10912")]
 
 
+async def test_a_name_server_that_says_what_it_said_before_sends_no_slave_back(
+    autojump_clock: MockClock,
+) -> None:
+    """A slave followed the old master again, which was none: its question had crossed the new
+    master's own word."""
+    namesrv = MemoryNamesrv()
+    identity = attrs.evolve(IDENTITY, broker_id=1, address=SLAVE.address)
+    old = ("10.0.0.1:10911", "10.0.0.1:10912")
+    announce_master(namesrv, old[0])
+    async with running(Broker(namesrv, identity=identity)) as broker:
+        await trio.sleep(1)
+        assert broker.masters == [old]
+        broker.registration.ask_for_master()
+        broker.registration.master_told()
+        await trio.sleep(65)
+        assert broker.masters == [old]
+        # The new master cannot be followed either: any answer helps.
+        broker.registration.ask_for_master()
+        await trio.sleep(1)
+        assert broker.masters == [old, old]
+
+
 async def test_a_slave_that_is_told_of_no_master_asks_again_soon(
     autojump_clock: MockClock,
 ) -> None:

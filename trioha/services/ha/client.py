@@ -20,6 +20,7 @@ import trio
 from trioha.errors import TriohaError, Unreachable
 from trioha.ha.events import Term
 from trioha.services.ha.client_link import LINK_READ_BYTES_MAX, HaClientLink, SlaveContext
+from trioha.services.ha.client_link_tasks import follow_master
 from trioha.services.ha.handshake import Handshake
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.loop.clock import wake_time_s
@@ -263,7 +264,7 @@ class HaClient:
         )
         self._link = link
         try:
-            await link.serve()
+            await follow_master(link)
         finally:
             transport.close()
             self._link = None

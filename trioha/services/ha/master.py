@@ -26,8 +26,8 @@ from trioha.ha.events import Term
 from trioha.ha.master_connection import MasterConnection
 from trioha.ha.replicas import Replicas, ReplicaStatistics
 from trioha.journal import EventSink
-from trioha.services.ha.link_tasks import serve_link
 from trioha.services.ha.master_link import HaMasterLink, LinkOwner, ShippedLog
+from trioha.services.ha.master_link_tasks import serve_link
 from trioha.services.ha.slave_links import SlaveLinks
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock

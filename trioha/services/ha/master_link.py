@@ -1,10 +1,10 @@
 """One slave's connection on its master: what is sent, what is taken, and a lease on reads.
 
-The tasks of the connection are in `link_tasks`. A link whose slave has all there is sits *idle*:
-its write task sleeps until the next heartbeat, and `push_nowait` sends what was just appended from
-within the appender's own scheduler pass. Only what the kernel does not take at once, and a backlog,
-go through the write task. The two never write at a time: `push_nowait` does nothing unless the link
-is idle, and the link is not idle during any await of the write task but its sleep.
+The tasks of the connection are in `master_link_tasks`. A link whose slave has all there is sits
+*idle*: its write task sleeps until the next heartbeat, and `push_nowait` sends what was just
+appended from within the appender's own scheduler pass. Only what the kernel does not take at once,
+and a backlog, go through the write task. The two never write at a time: `push_nowait` does nothing
+unless the link is idle, and the link is not idle during any await of the write task but its sleep.
 
 On an extended link each piece of metadata keeps its place in the log: it waits until the link has
 sent the log up to where that ended when the piece was handed in. A link begins with a snapshot. If
@@ -79,7 +79,7 @@ class LinkOwner:
 
 
 class HaMasterLink:
-    """The link to one slave, which `link_tasks.serve_link` serves."""
+    """The link to one slave, which `master_link_tasks.serve_link` serves."""
 
     def __init__(
         self,

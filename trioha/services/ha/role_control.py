@@ -81,6 +81,7 @@ class RoleControl(RoleMachine):
             case effects.FollowMaster(address, ha_address, at_once):
                 node.master_remoting_address.set(address)
                 node.master_address.set(ha_address)
+                node.registration.master_told()
                 if at_once:
                     self._links.hurry()
             case effects.ForgetMaster():

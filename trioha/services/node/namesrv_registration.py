@@ -150,6 +150,8 @@ class NamesrvRegistration:
         self._topics = topics
         self._on_master = on_master
         self._master: tuple[str, str] | None = None
+        self._named: tuple[str, str] | None = None
+        """The master that was named last; not forgotten, as `_master` is."""
         self._encoded: tuple[tuple[DataVersion, int], bytes, bool] | None = None
         self._links = [
             _NamesrvLink(address, self) for address in namesrv_addresses(config.namesrv_addr)
@@ -231,7 +233,7 @@ class NamesrvRegistration:
         """Call `on_master` if the name servers name another master than before."""
         master = next((link.master for link in self._links if link.master is not None), None)
         if master is not None and master != self._master:
-            self._master = master
+            self._master = self._named = master
             if self._on_master is not None:
                 self._on_master(*master)
 
@@ -240,6 +242,14 @@ class NamesrvRegistration:
         self._master = None
         for link in self._links:
             link.master = None
+
+    def master_told(self) -> None:
+        """Note that a node of the set has told who is master: what name servers named before is
+        no news, even if one of them has just been asked again.
+
+        A new master may register later than its slaves, or not reach the name server at all.
+        """
+        self._master = self._named
 
     def ask_for_master(self) -> None:
         """Register at once: the master that was named cannot be followed; whichever is named

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 
 import attrs
 import trio
@@ -74,7 +75,6 @@ class RemotingLink:
         on_late: Callable[[int], None] | None = None,
     ) -> None:
         self.peer = transport.peer
-        self._peer_host = b""
         self._transport = transport
         self._clock = clock
         self._limits = limits or LinkLimits()
@@ -114,11 +114,9 @@ class RemotingLink:
         self.close_reason = ""
         """Reason why the connection ended; empty when the peer closed it."""
 
-    @property
+    @cached_property
     def peer_host(self) -> bytes:
-        if not self._peer_host:
-            self._peer_host = pack_host(*parse_address(self.peer))
-        return self._peer_host
+        return pack_host(*parse_address(self.peer))
 
     @property
     def closed(self) -> bool:

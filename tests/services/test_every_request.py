@@ -122,9 +122,11 @@ class Target:
 
     async def until_forgotten(self) -> None:
         """Wait until the node knows neither the removed account nor the removed secret."""
-        proven = Code.UPDATE_NAMESRV_CONFIG if self.port is Port.NAMESRV else Code.CLEAN_UNUSED_TOPIC
+        secret = (
+            Code.UPDATE_NAMESRV_CONFIG if self.port is Port.NAMESRV else Code.CLEAN_UNUSED_TOPIC
+        )
         # The two files are read one after the other; an account is enough for the second code.
-        codes = [proven, Code.TRIOHA_NODE_TASKS] if self.accounts else [proven]
+        codes = [secret, Code.TRIOHA_NODE_TASKS] if self.accounts else [secret]
         while codes:
             async with STRANGERS["expired"].at(self.address) as client:
                 if is_rejection(await client.request(RemotingCommand(codes[0]))):

@@ -26,6 +26,7 @@ COMPILED_PATHS = (
     "tests/client",
     "tests/namesrv",
     "tests/dledger",
+    "tests/bench/cost",
     "tests/test_compiled.py",
 )
 """Tests of packages that hold compiled modules, or are built on them."""

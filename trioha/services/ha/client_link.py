@@ -102,7 +102,7 @@ class HaClientLink:
         self._told_ms = now_ms
         self._told_offset = self.connection.max_phy_offset
         self.rest: list[Buffer] = []
-        """What the kernel has not taken of a report."""
+        """The rest of a report that the kernel has not taken."""
         self.ended = False
         self._lease_renewed_s = -math.inf
         self.scope: trio.CancelScope | None = None

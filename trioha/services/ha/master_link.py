@@ -103,7 +103,7 @@ class HaMasterLink:
         """Ends that sleep."""
         self.first_report = trio.Event()
         self.unsent: list[Buffer] = []
-        """What the kernel has not taken yet."""
+        """Bytes that the kernel has not taken yet."""
         self._metadata: deque[_Metadata] = deque()
         self._metadata_bytes = 0
         self._snapshot_due = False

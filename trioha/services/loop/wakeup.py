@@ -10,7 +10,7 @@ class Wakeup:
 
     def __init__(self) -> None:
         self.event = trio.Event()
-        """What the task waits for; another one after each `clear`."""
+        """The task waits for it; each `clear` makes another one."""
         self.is_set = False
 
     def set(self) -> None:

@@ -1,4 +1,4 @@
-"""What follows each batch of requests in a broker, in the pass that handled them.
+"""Ends each batch of requests in a broker, in the pass that handled them.
 
 First the log goes to the other nodes, if a put waits for one; then parked pulls are answered; and
 the tasks that only matter later are marked. The answers leave behind all that: the `Outboxes` block
@@ -18,7 +18,7 @@ from trioha.store.message_store import FileMessageStore
 
 
 class BatchReplication(Protocol):
-    """What a batch tells the other nodes: part of `trioha.services.node.replication`."""
+    """Sends what is new to the other nodes: part of `trioha.services.node.replication`."""
 
     def log_grown(self) -> None: ...
     def changes_wait(self) -> None: ...

@@ -80,7 +80,7 @@ class ConfigPersist:
         self._position = position
         self._forget = forget
         self.changed = ChangedTables([file.table for file in files])
-        """What each batch asks; it wakes the tasks below."""
+        """Each batch asks it for changes; it wakes the tasks below."""
         self._thread = trio.CapacityLimiter(1)
 
     async def run(self) -> None:

@@ -244,8 +244,10 @@ class NamesrvRegistration:
             link.master = None
 
     def master_told(self) -> None:
-        """Note that a node of the set has told who is master: what name servers named before is
-        no news, even if one of them has just been asked again.
+        """Note that a node of the set has named its master.
+
+        A name server that names the same master as before tells no news then, even if it has just
+        been asked again.
 
         A new master may register later than its slaves, or not reach the name server at all.
         """

@@ -103,6 +103,11 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.services.loop.socket_stream",
     "trioha.services.loop.wakeup",
     "trioha.services.node.batch_end",
+    "trioha.services.raft.listener",
+    "trioha.services.raft.member",
+    "trioha.services.raft.peer_sends",
+    "trioha.services.raft.ready",
+    "trioha.services.raft.watch",
     "trioha.services.remoting.turns",
 )
 

@@ -18,7 +18,7 @@ from trioha.dledger.peer_hello import PeerHello, PeerProofs, pack, unpack
 from trioha.dledger.vote_record import decode_vote_record
 from trioha.errors import RemoteProtocolError
 from trioha.services.loop.transport import Transport
-from trioha.services.raft.links import OUTBOX_BYTES_MAX
+from trioha.services.raft.peer_sends import OUTBOX_BYTES_MAX
 from trioha.services.remoting.client import RemotingClient, open_remoting_client
 from trioha.testing.network import NetworkListener
 from trioha.testing.virtual_time import run_on_virtual_time

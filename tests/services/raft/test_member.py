@@ -8,6 +8,7 @@ from support.nodes.raft_members import Put, elected, member_group
 
 from trioha.dledger.ready import Role
 from trioha.errors import StoreError
+from trioha.services.raft.member_tasks import hand_over
 from trioha.testing.virtual_time import run_on_virtual_time
 
 pytestmark = pytest.mark.trio(run=run_on_virtual_time)
@@ -239,7 +240,7 @@ async def test_a_leader_hands_over_before_it_stops() -> None:
         leader = await rig.leader()
         assert leader.member is not None
         began_ms = rig.clock.now_ms()
-        assert await leader.member.hand_over()
+        assert await hand_over(leader.member)
         await rig.leader(other_than=leader.member_id)
         assert rig.clock.now_ms() - began_ms < 500
 
@@ -253,7 +254,7 @@ async def test_nobody_to_hand_over_to() -> None:
                 await rig.stop(name)
         assert leader.member is not None
         # It is no leader any more before anybody could be told, or nobody is fit: either is said.
-        await leader.member.hand_over()
+        await hand_over(leader.member)
         assert leader.is_up
 
 

@@ -20,6 +20,7 @@ from support.nodes.virtual_group import (
 from support.suite.sizes import TRANSACTION_RUNS
 
 from trioha.services.loop.transport import Transport
+from trioha.services.raft.member_tasks import hand_over
 from trioha.store.inspect import iter_records
 from trioha.wire.record import Record
 
@@ -47,7 +48,7 @@ async def isolated(group: VirtualGroup, leader: VirtualMember) -> None:
 
 
 async def handed_over(group: VirtualGroup, leader: VirtualMember) -> None:
-    await leader.replication.member.hand_over()
+    await hand_over(leader.replication.member)
 
 
 @asynccontextmanager

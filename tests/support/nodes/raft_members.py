@@ -31,6 +31,7 @@ from trioha.services.loop.transport import Listener, Transport
 from trioha.services.raft.bootstrap import VoteFile
 from trioha.services.raft.interfaces import MemberContext, MemberSetup
 from trioha.services.raft.member import RaftMember
+from trioha.services.raft.member_tasks import run_member
 from trioha.services.remoting.server import RemotingServer
 from trioha.sim.raft.disk import DATA, RaftDisk, encode, encode_control
 from trioha.sim.raft.invariants import Invariants, Watched
@@ -338,7 +339,7 @@ class Machine:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(server.accept, cast("Listener", listener), nursery)
                     nursery.start_soon(flush.run)
-                    await nursery.start(member.run)
+                    await nursery.start(run_member, member)
                     task_status.started()
                     await trio.sleep_forever()
         except* (TriohaError, AssertionError) as group:

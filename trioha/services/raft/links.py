@@ -3,10 +3,8 @@
 A peer sends its answers to Raft messages over its own connection to us. So each direction can fail
 alone, as it does in networks that are cut one way.
 
-Messages leave in the scheduler pass that made them (decision 6). A message that cannot leave is
-dropped: while there is no connection, and beyond `OUTBOX_BYTES_MAX`; the core repeats it. A peer
-that reads nothing for `WRITE_S` loses its connection, since the queued messages are out of date by
-then.
+Messages leave by `peer_sends`. A peer that reads nothing for `WRITE_S` loses its connection, since
+the queued messages are out of date by then.
 
 We ask each peer for a note every second. From notes a member that has not begun learns of the
 others. And a missing note shows a connection whose packets are lost without an error: TCP alone
@@ -22,17 +20,17 @@ import attrs
 import trio
 
 from trioha.dledger.bootstrap import NONCE_BYTES, PeerNote
-from trioha.dledger.message_codec import GroupDoor, code_of
-from trioha.dledger.messages import RaftMessage
+from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.peer_hello import NOTE, PROOF, PeerHello, PeerProofs, pack, unpack
 from trioha.errors import RemoteProtocolError, TriohaError, Unreachable
 from trioha.services.loop.host import random_source
 from trioha.services.loop.transport import Transport, parse_address
 from trioha.services.raft.interfaces import MemberContext
 from trioha.services.raft.listener import Refusals
+from trioha.services.raft.peer_sends import PeerOutlet, PeerSends
 from trioha.services.remoting.client import RemotingClient
 from trioha.services.remoting.link import LinkLimits, RemotingLink
-from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode, SerializeType
+from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 CONNECT_S = 1.0  # TCP repeats a lost SYN after 1 s; a new attempt is as good
@@ -43,8 +41,6 @@ _SLOW_LINK_BYTES_PER_S = 262_144  # patience for a note grows by the outbox at t
 PAUSE_MIN_S, PAUSE_MAX_S = 0.02, 0.2
 REFUSED_PAUSE_MAX_S = 2.0
 WRITE_S = 0.5
-OUTBOX_BYTES_MAX = 16 << 20
-"""Room for two windows (`RaftSettings.inflight_bytes_max`): one lost and one sent again."""
 
 
 class PeerLink:
@@ -58,40 +54,22 @@ class PeerLink:
         self.rtt_ms: float | None = None
         self.heard_ms: int | None = None
         self.last_error = ""
-        self.dropped = 0
-        """Count of messages that were dropped."""
+        self.outlet = PeerOutlet(links.door)
         self._links = links
         self._events = links.context.events
-        self._channel: RemotingLink | None = None
         self._connects = 0
         self._again = trio.Event()
         self._scope = trio.CancelScope()
 
     @property
     def connected(self) -> bool:
-        return self._channel is not None
+        return self.outlet.channel is not None
 
     @property
     def outbox_bytes(self) -> int:
         """Bytes that wait to be sent."""
-        return self._channel.outbox_bytes if self._channel is not None else 0
-
-    def send(self, message: RaftMessage) -> None:
-        """Send a message, or drop it. HOT."""
-        channel = self._channel
-        if channel is None or channel.outbox_bytes > OUTBOX_BYTES_MAX:
-            self.dropped += 1
-            return
-        channel.send_nowait(
-            RemotingCommand(
-                code_of(message),
-                None,
-                self._links.door.encode(message),
-                flag=ONEWAY_FLAG,
-                serialize_type=SerializeType.ROCKETMQ,
-                encoded_fields=b"",
-            )
-        )
+        channel = self.outlet.channel
+        return channel.outbox_bytes if channel is not None else 0
 
     def hurry(self) -> None:
         """End the pause: connect, or ask for a note, now."""
@@ -175,7 +153,7 @@ class PeerLink:
             note = await self._greet(client)
         if note is None:
             raise Unreachable(f"no answer to our greeting within {GREETING_S:g} s")
-        self._channel = link
+        self.outlet.channel = link
         self._connects += 1
         self.last_error = ""
         self._events.event("raft_connected", peer=self.member_id, address=self.address)
@@ -236,7 +214,7 @@ class PeerLink:
             self._links.on_notes()
 
     def _disconnected(self) -> None:
-        was_connected, self._channel, self.rtt_ms = self.connected, None, None
+        was_connected, self.outlet.channel, self.rtt_ms = self.connected, None, None
         if was_connected:
             self._links.on_disconnected(self.member_id)
         if self.note is not None:
@@ -262,28 +240,20 @@ class PeerLinks:
     on_disconnected: Callable[[str], None]
     """Called when our connection to a member has ended."""
     context: MemberContext
-    unknown: int = attrs.field(default=0, init=False)
-    """Count of messages to members whose address we do not know."""
+    sends: PeerSends = attrs.field(factory=PeerSends, init=False)
     _links: dict[str, PeerLink] = attrs.field(factory=dict, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
-
-    def send(self, message: RaftMessage) -> None:
-        """Send or drop a message. Outside a batch of `outboxes` it costs a task switch. HOT."""
-        link = self._links.get(message.target)
-        if link is None:
-            self.unknown += 1
-        else:
-            link.send(message)
 
     def set_peers(self, addresses: Mapping[str, str]) -> None:
         """Connect to these members, and disconnect all others."""
         for member_id, link in list(self._links.items()):
             if addresses.get(member_id) != link.address:
                 link.stop()
-                del self._links[member_id]
+                del self._links[member_id], self.sends.outlets[member_id]
         for member_id, address in sorted(addresses.items()):
             if member_id not in self._links:
                 link = self._links[member_id] = PeerLink(self, member_id, address)
+                self.sends.outlets[member_id] = link.outlet
                 if self._nursery is not None:
                     self._start(self._nursery, link)
 
@@ -315,7 +285,7 @@ class PeerLinks:
                 "rtt_ms": link.rtt_ms,
                 "heard_age_ms": None if link.heard_ms is None else now_ms - link.heard_ms,
                 "last_error": link.last_error,
-                "dropped": link.dropped,
+                "dropped": link.outlet.dropped,
             }
             for member_id, link in sorted(self._links.items())
         ]

@@ -100,21 +100,31 @@ class Visitor:
     """The peer has proved that it knows the secret."""
 
 
-@attrs.define(eq=False)
 class PeerListener:
     """Handlers of members' greetings and Raft messages."""
 
-    _door: GroupDoor
-    _founders: Mapping[str, str]
-    _proofs: PeerProofs
-    _refusals: Refusals
-    _own_note: Callable[[], PeerNote]
-    _on_visitors: Callable[[], None]
-    """Called when a peer was admitted or has disconnected."""
-    _on_disconnected: Callable[[str], None]
-    """Called when the connection of a member that was admitted has ended."""
-    _step: Callable[[RaftMessage], None]
-    visitors: dict[Channel, Visitor] = attrs.field(factory=dict, init=False)
+    def __init__(
+        self,
+        door: GroupDoor,
+        founders: Mapping[str, str],
+        proofs: PeerProofs,
+        refusals: Refusals,
+        own_note: Callable[[], PeerNote],
+        on_visitors: Callable[[], None],
+        on_disconnected: Callable[[str], None],
+        step: Callable[[RaftMessage], None],
+    ) -> None:
+        """`on_visitors`: called when a peer was admitted or has disconnected; `on_disconnected`:
+        when the connection of a member that was admitted has ended."""
+        self.visitors: dict[Channel, Visitor] = {}
+        self._door = door
+        self._founders = founders
+        self._proofs = proofs
+        self._refusals = refusals
+        self._own_note = own_note
+        self._on_visitors = on_visitors
+        self._on_disconnected = on_disconnected
+        self._step = step
 
     def handlers(self) -> Mapping[int, Handler]:
         return {

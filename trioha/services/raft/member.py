@@ -1,10 +1,7 @@
-"""A member of a Raft group on Trio: the core, its peers, its clock, and its seam to the broker.
+"""A member of a Raft group: the core, its peers, its clock, and its seam to the broker.
 
-    raft.link[peer]       connect, greet, exchange notes (links.py)
-    raft.alarm            wakes the core at its deadline
-
-`run` first waits until the vote record says that this member takes part (bootstrap.py).
-From then on every input of the core is a pass (ready.py).
+Its tasks are in `member_tasks`. They call `begin` once the vote record says that this member takes
+part (bootstrap.py). From then on every input of the core is a pass (ready.py).
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ from trioha.dledger.ready import Ready, Role, SoftState
 from trioha.errors import StoreError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.loop.alarm import Alarm
-from trioha.services.loop.ringing import ring
 from trioha.services.raft.bootstrap import Bootstrap, VoteFile
 from trioha.services.raft.interfaces import (
     Flusher,
@@ -71,7 +67,8 @@ class RaftMember:
         self._clock = context.clock
         self._rng = rng
         self._loop: ReadyLoop | None = None
-        self._alarm = Alarm(context.clock, self._next_deadline_ms, self._on_alarm)
+        self.alarm = Alarm(context.clock, self._next_deadline_ms, self._on_alarm)
+        """Wakes the core at its deadline."""
         self._reads: dict[int, Callable[[int], None]] = {}
         self._read_token = 0
         self._new_addresses: dict[str, str] = {}
@@ -80,7 +77,7 @@ class RaftMember:
         self._told_commit = -1
         self._commit_watch = CommitWatch(context.events)
         self._role_watch = RoleWatch(context.events)
-        self._changed = trio.Event()
+        self.changed = trio.Event()
         """Set when the role, the leader or a transfer may have changed."""
         self.peers.set_members(self._other_founders())
 
@@ -110,12 +107,12 @@ class RaftMember:
     @property
     def may_append(self) -> bool:
         """The broker may write to its log now. HOT."""
-        return self.node is not None and not self._has_failed and self.node.may_append
+        return self.node is not None and not self.has_failed and self.node.may_append
 
     @property
     def is_serving(self) -> bool:
         """This member leads and knows all that was ever committed."""
-        return self.node is not None and not self._has_failed and self.node.is_serving
+        return self.node is not None and not self.has_failed and self.node.is_serving
 
     @property
     def transfer_outcome(self) -> tuple[str, str]:
@@ -170,18 +167,6 @@ class RaftMember:
 
     # Inputs.
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part until cancelled; has started once peers may greet it.
-
-        Errors: StoreError if the disk fails.
-        """
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.peers.links.run, name="raft.links")
-            task_status.started()
-            await self.bootstrap.run()
-            self._begin()
-            nursery.start_soon(ring, self._alarm, name="raft.alarm")
-
     def step(self, message: RaftMessage) -> None:
         """Handle a peer's message. HOT.
 
@@ -223,7 +208,7 @@ class RaftMember:
         `on_ready` is called once with the offset that has to be applied first, within this call if
         there is a lease; with -1 if this member does not lead, or steps down.
         """
-        if self.node is None or self._has_failed:
+        if self.node is None or self.has_failed:
             on_ready(-1)
             return
         self._read_token += 1
@@ -243,21 +228,6 @@ class RaftMember:
         if obstacle:
             self._new_addresses.pop(member, None)
         return obstacle
-
-    async def hand_over(self) -> bool:
-        """Hand the leadership to the fittest voter. Return True once this member does not lead.
-
-        Returns False if no voter is fit. The caller limits the wait by a cancel scope.
-        """
-        while self.node is not None and not self._has_failed and self.role is Role.LEADER:
-            followers = self.node.status().followers
-            fit = sorted((one.gap_bytes, one.member_id) for one in followers if one.is_voter)
-            if all(self.transfer(member) for _, member in fit):
-                return False
-            while self.role is Role.LEADER and self.transfer_outcome[0]:
-                self._changed = trio.Event()
-                await self._changed.wait()
-        return True
 
     # Calls of a pass (`PassListener`).
 
@@ -297,22 +267,22 @@ class RaftMember:
         self._commit_watch.look(state.end_offset - state.committed_offset, now_ms)
         if state.configurations is not self._seen_configurations:
             self._follow_configuration(node)
-        self._alarm.check()
+        self.alarm.check()
         self._state_machine.on_settled()
 
     # Inside.
 
     @property
-    def _has_failed(self) -> bool:
+    def has_failed(self) -> bool:
         return self._loop is not None and self._loop.failure is not None
 
     def _tell_role(self, soft: SoftState) -> None:
         self._role_watch.look(soft)
         self._state_machine.on_soft_state(soft)
         self.admin.on_soft_state(soft)
-        self._changed.set()
+        self.changed.set()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Make the core, once there is a vote record."""
         votes, setup = self._votes, self.setup
         assert votes.hard is not None, "a member without a vote record"
@@ -372,14 +342,14 @@ class RaftMember:
         Without room a leader steps down and a follower appends nothing.
         """
         node = self.node
-        if node is not None and not self._has_failed:
+        if node is not None and not self.has_failed:
             writable = self._log.has_room(max(size, self.setup.settings.batch_bytes_max))
             if writable != node.state.writable:
                 self._run(lambda node, now_ms: node.set_writable(writable, now_ms))
 
     def _next_deadline_ms(self) -> int | None:
         node = self.node
-        if node is None or self._has_failed:
+        if node is None or self.has_failed:
             return None
         deadline_ms = self.admin.next_deadline_ms
         ours = node.next_deadline_ms
@@ -394,7 +364,7 @@ class RaftMember:
         if self.role is Role.LEADER:
             self._commit_watch.on_time(now_ms)
             self._promote_founders()
-        self._changed.set()
+        self.changed.set()
 
     def _promote_founders(self) -> None:
         """Promote founders that began as learners of a converted store and are up to date."""

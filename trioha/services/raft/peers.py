@@ -53,7 +53,7 @@ class Peers:
             step,
         )
         self._on_lost = on_lost
-        self.send = self.links.send
+        self.send = self.links.sends.send
         self._address = setup.address
         self._members: Mapping[str, str] = {}
 

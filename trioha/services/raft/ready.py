@@ -17,8 +17,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-import attrs
-
 from trioha.dledger.messages import RaftMessage
 from trioha.dledger.node import RaftNode
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Ready, SoftState
@@ -44,22 +42,34 @@ class PassListener(Protocol):
     def on_settled(self, node: RaftNode, now_ms: int) -> None: ...
 
 
-@attrs.define(eq=False)
 class ReadyLoop:
     """The passes of one member, from the start of its core to the end of its process."""
 
-    _node: RaftNode
-    _log: MemberLog
-    _votes: VoteFile
-    _flush: Flusher
-    _send: Callable[[RaftMessage], None]
-    _state_machine: StateMachine
-    _listener: PassListener
-    _context: MemberContext
-    failure: StoreError | None = attrs.field(default=None, init=False)
-    is_busy: bool = attrs.field(default=False, init=False)
-    """A pass is in progress: inputs wait until it ends."""
-    _postponed: deque[Action] = attrs.field(factory=deque, init=False)
+    def __init__(
+        self,
+        node: RaftNode,
+        log: MemberLog,
+        votes: VoteFile,
+        flush: Flusher,
+        send: Callable[[RaftMessage], None],
+        state_machine: StateMachine,
+        listener: PassListener,
+        context: MemberContext,
+    ) -> None:
+        self.failure: StoreError | None = None
+        self.is_busy = False
+        """A pass is in progress: inputs wait until it ends."""
+        self._node = node
+        self._log = log
+        self._votes = votes
+        self._flush = flush
+        self._send = send
+        self._state_machine = state_machine
+        self._listener = listener
+        self._context = context
+        self._clock = context.clock
+        self._outboxes = context.outboxes
+        self._postponed: deque[Action] = deque()
 
     def run(self, action: Action) -> None:
         """Give the core an input, then do all the work that it asks for. HOT.
@@ -72,10 +82,10 @@ class ReadyLoop:
             self._postponed.append(action)
             return
         self.is_busy = True
-        now_ms = self._context.clock.now_ms()
+        now_ms = self._clock.now_ms()
         refusal: RemoteProtocolError | None = None
         try:
-            with self._context.outboxes.batch():
+            with self._outboxes:
                 self._take_growth(now_ms)
                 try:
                     action(self._node, now_ms)
@@ -106,9 +116,9 @@ class ReadyLoop:
             return
         self.failure = error
         self._context.events.event("raft_failed", reason=str(error))
-        self._node.storage_failed(str(error), self._context.clock.now_ms())
+        self._node.storage_failed(str(error), self._clock.now_ms())
         ready = self._node.ready()
-        with self._context.outboxes.batch():
+        with self._outboxes:
             self._listener.on_failed(ready.soft_states if ready is not None else ())
 
     def _take_growth(self, now_ms: int) -> None:
@@ -167,7 +177,7 @@ class ReadyLoop:
         for control in ready.controls:
             addresses = self._listener.addresses()
             try:
-                end = log.append_control(control, addresses, self._context.clock.wall_ms())
+                end = log.append_control(control, addresses, self._clock.wall_ms())
             except DiskFull:
                 break
             controls.append((control, end))

@@ -46,6 +46,7 @@ from trioha.services.raft.bootstrap import VoteFile
 from trioha.services.raft.flush import RaftFlush
 from trioha.services.raft.interfaces import MemberContext, MemberSetup
 from trioha.services.raft.member import RaftMember
+from trioha.services.raft.member_tasks import hand_over, run_member
 from trioha.services.raft.metrics import raft_families
 from trioha.services.raft.reads import CurrentReads
 from trioha.services.raft.role import GroupRole
@@ -241,7 +242,7 @@ class GroupReplication:
     async def start(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
         nursery.start_soon(self.group_role.run, name="raft.role")
         nursery.start_soon(ring, self.parked_alarm, name="raft.parked")
-        await nursery.start(self.member.run, name="raft")
+        await nursery.start(run_member, self.member, name="raft")
 
     async def settle(self, nursery: trio.Nursery) -> None:
         """Do not wait: an election needs members that may start after this one."""
@@ -249,7 +250,7 @@ class GroupReplication:
     async def leave(self) -> None:
         """Hand the leadership over, if a follower is fit for it."""
         with trio.move_on_after(self.node.config.d_leger_election_timeout_max / 1000):
-            await self.member.hand_over()
+            await hand_over(self.member)
             await self.group_role.wait_led()
         self.group_role.refuse_parked("the broker is shutting down")
 

@@ -171,16 +171,16 @@ class ProducerManager(_Registrations):
         self._remove(group, channel)
 
 
-@attrs.define(eq=False, slots=True)
 class ConsumerGroup:
     """Settings that the members of a consumer group share."""
 
-    name: str
-    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
-    message_model: MessageModel = MessageModel.CLUSTERING
-    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    subscriptions: dict[str, SubscriptionData] = attrs.Factory(dict)
-    """Topic -> subscription, ``%RETRY%group`` included."""
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.consume_type = ConsumeType.CONSUME_PASSIVELY
+        self.message_model = MessageModel.CLUSTERING
+        self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        """Topic -> subscription, ``%RETRY%group`` included."""
 
 
 class ConsumerManager(_Registrations):

@@ -99,12 +99,22 @@ ConfigurationRows = tuple[tuple[int, Configuration], ...]
 """Configurations, each with the end of its control record, where it begins to count."""
 
 
-@attrs.frozen
 class ConfigurationTable:
     """The configurations of one log: (end of their record, configuration), oldest first."""
 
-    rows: ConfigurationRows
-    """Never empty; the first is the group's first, or the one that counts at the log's begin."""
+    def __init__(self, rows: ConfigurationRows) -> None:
+        self.rows = rows
+        """Never empty; the first is the group's first, or the one that counts at the log's begin.
+        """
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConfigurationTable) and self.rows == other.rows
+
+    def __hash__(self) -> int:
+        return hash(self.rows)
+
+    def __repr__(self) -> str:
+        return f"ConfigurationTable({self.rows})"
 
     @property
     def latest(self) -> Configuration:

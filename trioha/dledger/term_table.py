@@ -17,8 +17,7 @@ here, so the same term with two beginnings is proof of a fault.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-
-import attrs
+from itertools import pairwise
 
 from trioha.dledger.settings import TERMS_MAX
 from trioha.errors import LocalProtocolError, RemoteProtocolError
@@ -27,27 +26,29 @@ Row = tuple[int, int]
 """term, start_offset"""
 
 
-def _starts(table: TermTable) -> tuple[int, ...]:
-    return tuple(start for _, start in table.rows)
-
-
-@attrs.frozen
 class TermTable:
     """Rows of one log, oldest first. A value: each change makes a new table."""
 
-    rows: tuple[Row, ...] = ()
-    _starts: tuple[int, ...] = attrs.field(
-        init=False, repr=False, eq=False, default=attrs.Factory(_starts, takes_self=True)
-    )
-
-    def __attrs_post_init__(self) -> None:
-        if len(self.rows) > TERMS_MAX:
-            raise RemoteProtocolError(f"{len(self.rows)} terms in a log, more than {TERMS_MAX}")
-        for (term, start), (next_term, next_start) in zip(self.rows, self.rows[1:], strict=False):
+    def __init__(self, rows: tuple[Row, ...] = ()) -> None:
+        """Errors: RemoteProtocolError if terms do not rise, or there are too many."""
+        self.rows = rows
+        self._starts = tuple([start for _, start in rows])
+        if len(rows) > TERMS_MAX:
+            raise RemoteProtocolError(f"{len(rows)} terms in a log, more than {TERMS_MAX}")
+        for (term, start), (next_term, next_start) in pairwise(rows):
             if next_term <= term or next_start <= start:  # terms only rise (Raft 5.1)
                 raise RemoteProtocolError(
                     f"term {next_term} at {next_start} cannot follow term {term} at {start}"
                 )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TermTable) and self.rows == other.rows
+
+    def __hash__(self) -> int:
+        return hash(self.rows)
+
+    def __repr__(self) -> str:
+        return f"TermTable({self.rows})"
 
     @property
     def last_term(self) -> int:

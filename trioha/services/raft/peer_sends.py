@@ -1,4 +1,4 @@
-"""What a member sends its peers, by the connections of the moment.
+"""Sends a member's messages to its peers, by the connections of the moment.
 
 Messages leave in the scheduler pass that made them (decision 6). A message that cannot leave is
 dropped: while there is no connection, and beyond `OUTBOX_BYTES_MAX`; the core repeats it.

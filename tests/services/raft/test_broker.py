@@ -101,7 +101,13 @@ async def test_a_leader_that_breaks_off_is_replaced_and_nothing_is_lost(tmp_path
 
 
 async def test_a_machine_that_stands_still_deposes_no_leader(tmp_path: Path) -> None:
-    async with live_group(tmp_path) as group:
+    """Once: with heartbeats of 60 ms a busy machine stood still a second time at once."""
+    slow = {
+        "d_leger_heartbeat_interval": 300,
+        "d_leger_election_timeout_min": 1_000,
+        "d_leger_election_timeout_max": 1_600,
+    }
+    async with live_group(tmp_path, **slow) as group:
         await group.start()
         leader = await group.leader()
         longest_ms = leader.config.d_leger_election_timeout_max

@@ -16,7 +16,7 @@ from support.processes.admin import create_topic, max_offset, wait_for_route
 from support.processes.rig import Processes
 
 TOPIC, QUEUES, MESSAGES = "all-sets", 2, 60
-ROUTE_S = 30.0
+ROUTE_S, IN_SYNC_S = 30.0, 30.0
 TRIES = 5
 
 
@@ -64,6 +64,9 @@ def test_a_stock_client_sends_to_all_sets_of_a_machine(
     for master in masters:
         create_topic(master.address, namesrv, TOPIC, QUEUES)
     _wait_for_all(namesrv, [master.name for master in masters])
+    # The client stores a message again at another set where no slave is in sync yet.
+    for master in masters:
+        cluster.wait_for_line(rf"event=ha_in_sync node={master.name}:0 .*in_sync=true", IN_SYNC_S)
     producer = clients.producer("cpp", namesrv)
     for number in range(MESSAGES):
         _send(producer, f"message {number}")

@@ -96,7 +96,7 @@ demo *options="":
 bench *options="":
     trioha bench {{ options }}
 
-# Rows of `trioha bench`, several rounds, into docs/benchmarks.md.
+# Rows of `trioha bench`, several rounds, into docs/benchmarks-appendix.md.
 bench-figures *options="":
     python tests/bench/figures.py {{ options }}
 
@@ -107,6 +107,14 @@ bench-peer *options="":
 # DLEDGER mode: Java's and ours in turns, kills, transfers, a refill: `just bench-raft --help`.
 bench-raft *options="":
     PYTHONPATH=tests python tests/bench/bench_raft.py {{ options }}
+
+# The first page of the benchmarks, from results that are there: `just bench-page --help`.
+bench-page *options="":
+    PYTHONPATH=tests python tests/bench/first_page.py {{ options }}
+
+# What the machine allows a broker, a pair and a group at best: frames that nobody looks into.
+bench-relay *options="":
+    PYTHONPATH=tests python tests/bench/bench_relay.py {{ options }}
 
 # What a message costs each node: processor time, system calls, waits: `just bench-cost --rounds 3 --layout SYNC`.
 bench-cost *options="":
@@ -128,11 +136,11 @@ bench-trees *options="":
 flame-graph *options="":
     PYTHONPATH=tests python tests/bench/flame_graph.py {{ options }}
 
-# How long an old master takes to come back; with a drill's account: its table, into docs/benchmarks.md.
+# How long an old master takes to come back; with a drill's account: its table, into docs/benchmarks-appendix.md.
 bench-failover *options="":
     PYTHONPATH=tests python tests/bench/bench_failover.py {{ options }}
 
-# Big stores through `trioha analyze`, both engines, into docs/benchmarks.md; `--against DIR` compares with another tree; 20 minutes and 20 GB of disk.
+# Big stores through `trioha analyze`, both engines, into docs/benchmarks-appendix.md; `--against DIR` compares with another tree; 20 minutes and 20 GB of disk.
 bench-analysis *options="":
     PYTHONPATH=tests python tests/bench/bench_analysis.py {{ options }}
 

@@ -35,7 +35,7 @@ import attrs
 from trioha.compiled import this_build
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "benchmarks-appendix.md"
 BEGIN = "<!-- bench-analysis: begin. Made by `just bench-analysis`. -->"
 END = "<!-- bench-analysis: end -->"
 MIB = 1 << 20

@@ -1,4 +1,4 @@
-"""How long an old master takes to come back, and the table of a drill, into docs/benchmarks.md.
+"""How soon an old master comes back, and the table of a drill, into docs/benchmarks-appendix.md.
 
     just drill --rounds 100 --output drill.json
     just bench-failover --drill drill.json [--rounds 3] [--mebibytes 1024]
@@ -153,7 +153,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of the rejoin (default: 3)")
     parser.add_argument("--mebibytes", type=int, default=1024, help="of log (default: 1024)")
     parser.add_argument("--drill", type=Path, help="the account of a drill, for the same table")
-    parser.add_argument("--page", type=Path, default=REPO / "docs" / "benchmarks.md")
+    parser.add_argument("--page", type=Path, default=REPO / "docs" / "benchmarks-appendix.md")
     options = parser.parse_args()
     rejoins = []
     for turn in range(options.rounds):

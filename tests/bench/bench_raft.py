@@ -39,7 +39,7 @@ from bench.raft.sides import JAVA_HEAP, SIDES, Scene, open_scene
 from bench.raft.throughput import Pace
 from support.processes.rig import REPO
 
-PAGE = REPO / "docs" / "benchmarks.md"
+PAGE = REPO / "docs" / "benchmarks-appendix.md"
 OUT = REPO / "target" / "bench-raft"
 PARTS = ("throughput", "kill", "java-kill", "transfer", "refill")
 SIDES_OF: dict[str, tuple[str, ...]] = {

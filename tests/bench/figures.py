@@ -1,6 +1,6 @@
-"""Runs `trioha bench` row by row and writes its section of docs/benchmarks.md.
+"""Runs `trioha bench` row by row and writes its section of docs/benchmarks-appendix.md.
 
-    python tests/bench/figures.py [--rounds 3] [--seconds 5] [--page docs/benchmarks.md]
+    python tests/bench/figures.py [--rounds 3] [--seconds 5] [--page docs/benchmarks-appendix.md]
 
 Every row runs `--rounds` times, the rows in turn, so that a slow minute of the machine meets all of
 them. The page shows the median and all samples.
@@ -139,7 +139,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--page", type=Path, default=REPO / "docs" / "benchmarks.md")
+    parser.add_argument("--page", type=Path, default=REPO / "docs" / "benchmarks-appendix.md")
     options = parser.parse_args()
     for turn in range(options.rounds):
         for row in ROWS:

@@ -1,6 +1,6 @@
 """`just bench-peer`: Apache RocketMQ's broker and trioha under the same loads, in turns.
 
-just bench-peer                          everything; writes docs/benchmarks.md
+just bench-peer                          everything; writes docs/benchmarks-appendix.md
 just bench-peer --quick                  does it work? Figures of one second mean little
 just bench-peer --rows 'java/send/*'     some rows only; the page stays as it is
 just bench-peer --resume RESULTS         go on with a run that was cut short
@@ -42,7 +42,7 @@ from support.peers.java import INTEROP, require_java
 from support.processes.rig import REPO
 from support.suite.skips import Unavailable
 
-PAGE = REPO / "docs" / "benchmarks.md"
+PAGE = REPO / "docs" / "benchmarks-appendix.md"
 OUT = REPO / "target" / "bench-peer" / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
 ROUNDS = 3
 MEMORY_MIN_GIB = 7

@@ -1,10 +1,12 @@
-"""How soon a frame is answered when nobody looks into it: what the machine allows a broker at best.
+"""How soon frames are answered that nobody looks into: what the machine allows a broker at best.
 
-    bare_relay.py PROCESSES FRAME_BYTES COUNT
+    bare_relay.py FOLLOWERS FRAME_BYTES COUNT [IN_FLIGHT]
 
-A blocking client on loopback, and behind it as many processes in a row as a put passes: a broker
-alone is one, a SYNC_MASTER and its slave are two. Each sleeps in epoll and hands on what it reads.
-Prints the median time of an answer in milliseconds.
+A client on loopback sends frames to a process. That process hands them to its followers: a broker
+alone has none, a SYNC_MASTER one, the leader of a DLEDGER group two. All sleep in epoll until there
+is something to read. A frame is answered once one follower has told that it read it, without
+followers at once. The client keeps IN_FLIGHT frames (1) on their way. Prints two numbers: the
+median time of an answer in milliseconds, and answers a second.
 """
 
 from __future__ import annotations
@@ -13,33 +15,55 @@ import os
 import select
 import socket
 import statistics
+import struct
 import sys
 import time
+from collections import deque
 
 ANSWER = bytes(240)
 """About as long as the answer to a send."""
+_TOLD = struct.Struct(">Q")
 
 
-def serve(server: socket.socket, behind: tuple[str, int] | None) -> None:
-    """Answer one client until it hangs up, each frame once whoever is behind has answered it."""
-    client, _ = server.accept()
-    next_one = None if behind is None else connect(behind)
+def follow(server: socket.socket) -> None:
+    """Tell the leader how many bytes were read, whenever some were."""
+    leader, _ = server.accept()
     poll = select.epoll()
-    poll.register(client, select.EPOLLIN)
-    if next_one is not None:
-        poll.register(next_one, select.EPOLLIN)
+    poll.register(leader, select.EPOLLIN)
+    total = 0
+    while True:
+        poll.poll()
+        if not (data := leader.recv(65536)):
+            return
+        total += len(data)
+        leader.send(_TOLD.pack(total))
+
+
+def lead(server: socket.socket, followers: list[tuple[str, int]], frame_bytes: int) -> None:
+    """Answer one client until it hangs up, each frame once a follower has it, if there are any."""
+    client, _ = server.accept()
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    behind = {one.fileno(): one for one in map(connect, followers)}
+    poll = select.epoll()
+    for fd in (client.fileno(), *behind):
+        poll.register(fd, select.EPOLLIN)
+    total = held = answered = 0
     while True:
         for fd, _ in poll.poll():
-            if fd != client.fileno():
-                assert next_one is not None
-                next_one.recv(65536)
-                client.send(ANSWER)
+            if fd in behind:
+                told = behind[fd].recv(65536)
+                held = max(held, *(one for (one,) in _TOLD.iter_unpack(told)))
             elif not (data := client.recv(65536)):
                 return
-            elif next_one is not None:
-                next_one.send(data)
             else:
-                client.send(ANSWER)
+                total += len(data)
+                for follower in behind.values():
+                    follower.send(data)
+                held = held if behind else total
+            due = held // frame_bytes - answered
+            if due:
+                answered += due
+                client.send(ANSWER * due)
 
 
 def connect(address: tuple[str, int]) -> socket.socket:
@@ -48,28 +72,50 @@ def connect(address: tuple[str, int]) -> socket.socket:
     return connection
 
 
+def measure(
+    address: tuple[str, int], frame_bytes: int, count: int, in_flight: int
+) -> tuple[float, float]:
+    """Send the frames; return the median time of an answer in ms, and answers a second."""
+    frame = bytes(frame_bytes)
+    took_ms: list[float] = []
+    with connect(address) as connection:
+        began_ns = time.perf_counter_ns()
+        sent_ns = deque([began_ns] * in_flight)
+        connection.sendall(frame * in_flight)
+        unread = 0
+        while len(took_ms) < count:
+            unread += len(connection.recv(65536))
+            answers, unread = divmod(unread, len(ANSWER))
+            now_ns = time.perf_counter_ns()
+            for _ in range(answers):
+                took_ms.append((now_ns - sent_ns.popleft()) / 1e6)
+                sent_ns.append(now_ns)
+            if answers:
+                connection.sendall(frame * answers)
+        elapsed_s = (time.perf_counter_ns() - began_ns) / 1e9
+    return statistics.median(took_ms), len(took_ms) / elapsed_s
+
+
 def main() -> None:
-    processes, size, count = map(int, sys.argv[1:])
-    behind: tuple[str, int] | None = None
-    for _ in range(processes):
+    followers, size, count, *more = map(int, sys.argv[1:])
+    addresses: list[tuple[str, int]] = []
+    for _ in range(followers):
         server = socket.create_server(("127.0.0.1", 0))
-        address = server.getsockname()
+        addresses.append(server.getsockname())
         if os.fork() == 0:
-            serve(server, behind)
+            follow(server)
             os._exit(0)
         server.close()
-        behind = address
-    assert behind is not None
-    frame, took_ms = bytes(size), []
-    with connect(behind) as connection:
-        for _ in range(count):
-            began_ns = time.perf_counter_ns()
-            connection.sendall(frame)
-            connection.recv(65536)
-            took_ms.append((time.perf_counter_ns() - began_ns) / 1e6)
-    for _ in range(processes):
+    server = socket.create_server(("127.0.0.1", 0))
+    address = server.getsockname()
+    if os.fork() == 0:
+        lead(server, addresses, size)
+        os._exit(0)
+    server.close()
+    median_ms, per_s = measure(address, size, count, *(more or [1]))
+    for _ in range(followers + 1):
         os.wait()
-    print(statistics.median(took_ms))
+    print(median_ms, per_s)
 
 
 main()

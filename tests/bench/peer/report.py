@@ -21,18 +21,18 @@ NEW_PAGE = "# Benchmarks\n"
 REASON_COLUMNS = 160
 
 
-def replace_section(page: str, section: str) -> str:
+def replace_section(page: str, section: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:
     """The page with `section` between the markers; at its end when it has none yet.
 
     Errors: ValueError when only one marker is there or they stand the wrong way round.
     """
-    begin, end = page.find(BEGIN), page.find(END)
-    block = f"{BEGIN}\n\n{section.strip()}\n\n{END}"
+    begin, end = page.find(begin_mark), page.find(end_mark)
+    block = f"{begin_mark}\n\n{section.strip()}\n\n{end_mark}"
     if begin < 0 and end < 0:
         return f"{page.rstrip() or NEW_PAGE.rstrip()}\n\n{block}\n"
-    if begin < 0 or end < begin or page.count(BEGIN) > 1 or page.count(END) > 1:
+    if begin < 0 or end < begin or page.count(begin_mark) > 1 or page.count(end_mark) > 1:
         raise ValueError("the page needs one begin marker with one end marker below it, or none")
-    return page[:begin] + block + page[end + len(END) :]
+    return page[:begin] + block + page[end + len(end_mark) :]
 
 
 def make_section(
@@ -75,14 +75,21 @@ def _verdict(summaries: Sequence[RowSummary], shortfalls: Sequence[Shortfall]) -
         lines += ["", "Not measured:", ""]
         lines += [f"* `{summary.row.name}`: {_reasons(summary)}" for summary in failed]
     missed = [
-        _line([f"`{summary.row.name}`", "; ".join(map(_missed, metrics)), why])
+        table_line([f"`{summary.row.name}`", "; ".join(map(_missed, metrics)), why])
         for summary in summaries
         if not summary.failed
         for why, metrics in _by_reason(summary, shortfalls).items()
     ]
     if missed:
         head = ["row", "figure, goal", "what holds it back, what was tried"]
-        lines += ["", "Short of their goals:", "", _line(head), _line(["---"] * len(head)), *missed]
+        lines += [
+            "",
+            "Short of their goals:",
+            "",
+            table_line(head),
+            table_line(["---"] * len(head)),
+            *missed,
+        ]
     return "\n".join(lines)
 
 
@@ -126,15 +133,15 @@ def _table(heading: str, summaries: Sequence[RowSummary]) -> str:
         "samples",
         "errors",
     ]
-    lines = [heading, "", _line(head), _line(["---"] * len(head))]
+    lines = [heading, "", table_line(head), table_line(["---"] * len(head))]
     for summary in summaries:
-        cells = [f"`{summary.row.name}`", *(_cell(metric) for metric in summary.metrics)]
+        cells = [f"`{summary.row.name}`", *(figure_cell(metric) for metric in summary.metrics)]
         cells += [
             _pair(summary.java, summary.trioha, _rounds),
             _pair(summary.java, summary.trioha, lambda side: f"{side.count:,}"),
             _pair(summary.java, summary.trioha, _errors),
         ]
-        lines.append(_line(cells))
+        lines.append(table_line(cells))
     return "\n".join(lines)
 
 
@@ -142,7 +149,8 @@ def _heading(metric: Metric) -> str:
     return f"{metric.label} {'↑' if metric.higher_is_better else '↓'}"
 
 
-def _cell(summary: MetricSummary) -> str:
+def figure_cell(summary: MetricSummary) -> str:
+    """Return both medians, the ratio, its goal and its range."""
     digits = summary.metric.digits
     java, trioha = format_number(summary.java, digits), format_number(summary.trioha, digits)
     ratio = format_number(summary.ratio, 2)
@@ -216,7 +224,7 @@ def _one_line(reason: str) -> str:
     return line[:REASON_COLUMNS].replace("|", "\\|").replace("`", "'")
 
 
-def _line(cells: Sequence[str]) -> str:
+def table_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

@@ -1,0 +1,214 @@
+"""`just bench-page`: the first page of the benchmarks, from results that are there.
+
+just bench-page --whole W.json --quiet Q.json --busy B.json --pure P.json --raft R.json
+
+W, Q, B and P are `results.json` of `just bench-peer`: of all rows; of the sends to a SYNC_MASTER
+and an ASYNC_MASTER in five rounds; of the same with `--neighbours 2`; of the same with
+`--trioha DIR`, a checkout that is not compiled. R is of `just bench-raft`. The appendix has all
+their rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import attrs
+from bench.peer.report import figure_cell, replace_section, table_line
+from bench.peer.results import Results, Sample, load_results
+from bench.peer.rows import FIRST_SEND, HA_RATE, P50, PER_S, Goal, Metric, all_rows
+from bench.peer.summary import MetricSummary, summarize
+from bench.raft import samples as raft_samples
+from bench.raft.sides import SIDES
+from support.processes.rig import REPO
+
+PAGE = REPO / "docs" / "benchmarks.md"
+BEGIN = "<!-- bench-page: begin. Made by `just bench-page`. -->"
+END = "<!-- bench-page: end -->"
+LEADER_KILLED = Metric("first_ms", "ms", digits=0)
+
+Column = Literal["quiet", "busy", "pure"]
+COLUMNS: Mapping[Column, str] = {
+    "quiet": "quiet machine",
+    "busy": "beside two processes that spin",
+    "pure": "plain Python, quiet",
+}
+
+
+@attrs.frozen(kw_only=True)
+class FirstRow:
+    """One of the twelve rows, with what trioha is to reach in each column."""
+
+    title: str
+    row: str
+    """The row's name in `bench.peer.rows`; of a DLEDGER group, in `bench.raft`."""
+    metric: Metric
+    goals: Mapping[Column, Goal]
+    raft_side: str = ""
+    """Our side of a DLEDGER row; "" for a row that is none."""
+
+
+def first_rows() -> list[FirstRow]:
+    """The twelve rows that matter first, with the aims that the project has set itself."""
+    sends = [
+        FirstRow(
+            title=f"{title}, {threads} thread{'s' * (threads > 1)}, messages/s",
+            row=f"java/send/{kind}/128/{threads}",
+            metric=PER_S,
+            goals={column: Goal(limit) for column, limit in limits.items()},
+        )
+        for title, kind, rows in (
+            ("SYNC_MASTER", "sync", _SYNC_AIMS),
+            ("ASYNC_MASTER with a slave", "slave", _ASYNC_AIMS),
+        )
+        for threads, limits in rows.items()
+    ]
+    return [
+        *sends,
+        _row("end to end at 100/s, p50 ms", "java/e2e/sync/128/100", P50, Goal(0.5)),
+        _row("a consumer drains a backlog, messages/s", "java/drain/alone/128", PER_S, Goal(1.0)),
+        _row("an empty slave copies the log, MiB/s", "ha/catch-up", HA_RATE, Goal(2.0)),
+        _row("exec to the first accepted send, s", "start/empty", FIRST_SEND, Goal(0.25)),
+        FirstRow(
+            title="DLEDGER in memory, 64 threads, messages/s",
+            row="java/64",
+            metric=PER_S,
+            goals={"quiet": Goal(3.0)},
+            raft_side="memory",
+        ),
+        FirstRow(
+            title="DLEDGER, kill -9 of the leader to the first stored message, p50 ms",
+            row="kill",
+            metric=LEADER_KILLED,
+            goals={"quiet": Goal(300, of_ratio=False)},
+            raft_side="fsync",
+        ),
+    ]
+
+
+_SYNC_AIMS: Mapping[int, Mapping[Column, float]] = {
+    1: {"quiet": 1.2, "busy": 1.0, "pure": 0.9},
+    8: {"quiet": 1.4, "busy": 1.2, "pure": 1.0},
+    64: {"quiet": 1.6, "busy": 1.3, "pure": 1.0},
+}
+_ASYNC_AIMS: Mapping[int, Mapping[Column, float]] = {
+    1: {"quiet": 1.4, "busy": 1.2},
+    8: {"quiet": 1.6, "busy": 1.2},
+    64: {"quiet": 1.6, "busy": 1.2},
+}
+
+
+def _row(title: str, row: str, metric: Metric, goal: Goal) -> FirstRow:
+    return FirstRow(title=title, row=row, metric=metric, goals={"quiet": goal})
+
+
+def as_results(setup: Mapping[str, object], raft: Sequence[raft_samples.Sample]) -> Results:
+    """Return samples of groups as those of a comparison, one row for each side of ours.
+
+    A row is named `SIDE:ROW`. Several samples of one round, as of kills, count as rounds.
+    """
+    found: list[Sample] = []
+    for ours in (side for side in SIDES.values() if side.is_group and not side.is_java):
+        rounds: Counter[tuple[str, str]] = Counter()
+        for sample in raft:
+            if sample.side in (ours.name, "java"):
+                rounds[sample.row, sample.side] += 1
+                found.append(
+                    Sample(
+                        row=f"{ours.name}:{sample.row}",
+                        side="java" if sample.side == "java" else "trioha",
+                        round=rounds[sample.row, sample.side],
+                        figures=sample.figures,
+                        failed=sample.failed,
+                    )
+                )
+    return Results(setup=setup, samples=found)
+
+
+def find(row: FirstRow, column: Column, results: Results) -> MetricSummary | None:
+    """Return what was measured of a row, judged by the goal it has in this column."""
+    goal = row.goals.get(column)
+    model = next(iter(all_rows()))
+    named = attrs.evolve(
+        model,
+        name=f"{row.raft_side}:{row.row}" if row.raft_side else row.row,
+        metrics=(row.metric,),
+        goals={} if goal is None else {row.metric.key: goal},
+    )
+    found = summarize([named], results)
+    return found[0].metrics[0] if found else None
+
+
+def make_section(columns: Mapping[Column, Sequence[Results]]) -> str:
+    """Return the table and how it came about.
+
+    The first results of a column that have a row count. Errors: ValueError for a row that has
+    nothing for a quiet machine.
+    """
+    lines = [
+        table_line(["what", *COLUMNS.values()]),
+        table_line(["---"] * (1 + len(COLUMNS))),
+    ]
+    missed = 0
+    for row in first_rows():
+        cells = [row.title]
+        for column in COLUMNS:
+            summary = next(
+                (one for results in columns[column] if (one := find(row, column, results))), None
+            )
+            if summary is None and column in row.goals:
+                raise ValueError(f"{row.row} was not measured: {COLUMNS[column]}")
+            missed += summary is not None and summary.reached is False
+            cells.append("" if summary is None else figure_cell(summary))
+        lines.append(table_line(cells))
+    lines += ["", f"{missed} of {sum(len(row.goals) for row in first_rows())} aims are missed.", ""]
+    lines += [
+        f"* {COLUMNS[column]}: {_how(results)}" for column in COLUMNS for results in columns[column]
+    ]
+    return "\n".join(lines)
+
+
+def _how(results: Results) -> str:
+    """When, with what and how often it was measured."""
+    setup = results.setup
+    return f"measured {setup['measured']}, {setup['trioha']}; {setup['method']}"
+
+
+def main() -> int:
+    options = parser().parse_args()
+    setup, raft = raft_samples.load(options.raft)
+    quiet = [load_results(options.quiet), load_results(options.whole), as_results(setup, raft)]
+    section = make_section(
+        {
+            "quiet": quiet,
+            "busy": [load_results(options.busy)],
+            "pure": [load_results(options.pure)],
+        }
+    )
+    options.docs.write_text(replace_section(options.docs.read_text(), section, BEGIN, END))
+    print(options.docs, file=sys.stderr)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="bench-page", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, text in (
+        ("whole", "of all rows"),
+        ("quiet", "of the sends, in more rounds"),
+        ("busy", "of the same with --neighbours 2"),
+        ("pure", "of the same with a checkout that is not compiled"),
+        ("raft", "of bench-raft"),
+    ):
+        made.add_argument(f"--{name}", type=Path, required=True, metavar="RESULTS", help=text)
+    made.add_argument("--docs", type=Path, default=PAGE, help="page to write")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

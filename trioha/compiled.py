@@ -116,7 +116,9 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.services.raft.peer_sends",
     "trioha.services.raft.ready",
     "trioha.services.raft.reads",
+    "trioha.services.raft.role",
     "trioha.services.raft.watch",
+    "trioha.services.remoting.link_sender",
     "trioha.services.remoting.turns",
 )
 

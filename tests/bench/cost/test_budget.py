@@ -18,7 +18,7 @@ import pytest
 from bench.cost.rows import ROWS, Row, cost_of
 
 from trioha.compiled import this_build
-from trioha.services.remoting.link import RemotingLink
+from trioha.services.remoting.link_sender import LinkSender
 
 BUDGET = Path(__file__).with_name("budget.json")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -66,14 +66,14 @@ def test_a_message_costs_each_node_no_more_than_its_budget(row: Row) -> None:
 def test_a_tenth_more_work_for_each_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row("SYNC", 1)
     before = cost_of(row)
-    flush_nowait = RemotingLink.flush_nowait
+    flush_nowait = LinkSender.flush_nowait
 
-    def slower(link: RemotingLink) -> None:
+    def slower(sender: LinkSender) -> None:
         for _ in range(int(before["master/instructions"] * 0.1 / 3)):  # three instructions a turn
             pass
-        flush_nowait(link)
+        flush_nowait(sender)
 
-    monkeypatch.setattr(RemotingLink, "flush_nowait", slower)
+    monkeypatch.setattr(LinkSender, "flush_nowait", slower)
     assert exceeded(before, cost_of(row)) != []
 
 

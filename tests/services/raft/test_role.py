@@ -27,6 +27,7 @@ from trioha.services.raft.opening import open_raft_broker
 from trioha.services.raft.reads import CurrentReads
 from trioha.services.raft.replication import GroupReplication
 from trioha.services.raft.role import PARKED_MS_MAX
+from trioha.services.raft.role_tasks import run_role
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, PullSysFlag, RequestCode, ResponseCode
 from trioha.wire.names import OUTCOME_UNKNOWN
@@ -114,7 +115,7 @@ async def told(root: Path) -> AsyncIterator[Told]:
         node.traffic,
     )
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(replication.group_role.run)
+        nursery.start_soon(run_role, replication.group_role)
         nursery.start_soon(ring, replication.parked_alarm)
         yield Told(node, replication, member, events)
         nursery.cancel_scope.cancel()

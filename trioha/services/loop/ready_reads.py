@@ -29,6 +29,8 @@ from typing import Any, Final
 
 import trio
 
+from trioha.services.loop.clock import clock_offset_s
+
 _NO_EVENTS: Final[list[tuple[int, int]]] = []
 
 
@@ -42,8 +44,11 @@ class ReadyReads:
         self._trio_events: Callable[[float], Any] = trios.get_events
         self._close_trio: Callable[[], None] = trios.close
         self._runnable: Any = runner.runq
-        self._next_deadline: Callable[[], float] = runner.deadlines.next_deadline
-        self._sleep_time: Callable[[float], float] = runner.clock.deadline_to_sleep_time
+        self._deadlines: Any = runner.deadlines
+        if type(self._deadlines._heap) is not list:
+            raise AttributeError("no heap of deadlines")
+        self._current_time: Callable[[], float] = runner.clock.current_time
+        self._offset_s = clock_offset_s(runner.clock)
         # All else that Trio asks of its I/O manager.
         self.process_events: Any = trios.process_events
         self.wait_readable: Any = trios.wait_readable
@@ -85,8 +90,15 @@ class ReadyReads:
                 return self._trio_events(0)
             if not has_read or runnable or timeout <= 0:
                 return _NO_EVENTS
-            # A function may have set an earlier deadline.
-            timeout = min(due_s - time.perf_counter(), self._sleep_time(self._next_deadline()))
+            now_s = time.perf_counter()
+            timeout = due_s - now_s
+            # A function may have set an earlier deadline. One that holds no more costs a pass.
+            heap: list[Any] = self._deadlines._heap
+            if heap:
+                deadline_s: float = heap[0][0]
+                offset_s = self._offset_s
+                trios_s = now_s + offset_s if offset_s == offset_s else self._current_time()
+                timeout = min(timeout, deadline_s - trios_s)
             if timeout <= 0:
                 return _NO_EVENTS
 

@@ -118,21 +118,21 @@ class SocketTransport:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
-        self._stream = SocketStream(sock, read_bytes_max, has_stamps)
+        self.stream = SocketStream(sock, read_bytes_max, has_stamps)
         self.peer = peer
-        self.try_send = self._stream.try_send  # no call between: it is HOT
+        self.try_send = self.stream.try_send  # no call between: it is HOT
         self._parked: ParkedReader | None = None
 
     @property
     def waited_ms(self) -> int:
-        return self._stream.waited_ms
+        return self.stream.waited_ms
 
     async def receive_some(self) -> bytes:
         while True:
-            if self._stream.closed:
+            if self.stream.closed:
                 raise trio.ClosedResourceError(f"connection to {self.peer} is closed")
             await trio.lowlevel.wait_readable(self._sock)
-            data = self._stream.read_now()
+            data = self.stream.read_now()
             if data is not None:
                 return data
 
@@ -140,10 +140,10 @@ class SocketTransport:
         reads = ready_reads()
         if reads is None:
             return await take_each(self, take)
-        reader = ParkedReader(self._sock.fileno(), self._stream.read_now, take, reads)
+        reader = ParkedReader(self._sock.fileno(), self.stream.read_now, take, reads)
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
-            if self._stream.closed:
+            if self.stream.closed:
                 raise trio.ClosedResourceError(f"connection to {self.peer} is closed")
             self._parked = reader
             try:
@@ -155,7 +155,7 @@ class SocketTransport:
                 return ended
 
     async def send_some(self, buffers: list[Buffer]) -> list[Buffer]:
-        if self._stream.closed:
+        if self.stream.closed:
             raise trio.ClosedResourceError(f"connection to {self.peer} is closed")
         await trio.lowlevel.wait_writable(self._sock)
         return self.try_send(buffers)
@@ -166,23 +166,23 @@ class SocketTransport:
             rest = await self.send_some(rest)
 
     def finish(self) -> None:
-        if not self._stream.closed:
+        if not self.stream.closed:
             with suppress(OSError):  # the peer has gone first
                 self._sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        if not self._stream.closed:
-            self._stream.closed = True
+        if not self.stream.closed:
+            self.stream.closed = True
             if self._parked is not None:
                 self._parked.closing()
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
     def peer_has_gone(self) -> bool:
-        return self._stream.peer_has_gone()
+        return self.stream.peer_has_gone()
 
     def abort(self) -> None:
-        if not self._stream.closed:
+        if not self.stream.closed:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
         self.close()
 

@@ -153,7 +153,7 @@ class PeerLink:
             note = await self._greet(client)
         if note is None:
             raise Unreachable(f"no answer to our greeting within {GREETING_S:g} s")
-        self.outlet.channel = link
+        self.outlet.channel = link.sender
         self._connects += 1
         self.last_error = ""
         self._events.event("raft_connected", peer=self.member_id, address=self.address)

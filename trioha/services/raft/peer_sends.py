@@ -19,7 +19,7 @@ _ROCKETMQ: Final = SerializeType.ROCKETMQ
 
 
 class PeerChannel(Protocol):
-    """A connection to a peer: `trioha.services.remoting.link.RemotingLink`."""
+    """A connection to a peer: `trioha.services.remoting.link_sender.LinkSender`."""
 
     @property
     def outbox_bytes(self) -> int: ...

@@ -50,6 +50,7 @@ from trioha.services.raft.member_tasks import hand_over, run_member
 from trioha.services.raft.metrics import raft_families
 from trioha.services.raft.reads import CurrentReads
 from trioha.services.raft.role import GroupRole
+from trioha.services.raft.role_tasks import run_role, wait_answered, wait_led
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 class GroupReplication:
     """The part of a node that is a member of a group."""
 
+    member: RaftMember
     group_role: GroupRole
 
     def __init__(
@@ -121,6 +123,8 @@ class GroupReplication:
         # The other members' messages are proven by the greeting of their connection.
         self.gate = node.open_gate({**handlers, **node.guarded(operators)}, confirm=self._confirm)
         self.group_role = GroupRole(self)
+        # Called after each pass: no call between. HOT.
+        self.on_settled = self.group_role.look
         self.core.must_confirm(True)
         self.parked_alarm = Alarm(
             clock, lambda: self.group_role.next_deadline_ms, self.group_role.on_time
@@ -189,10 +193,6 @@ class GroupReplication:
         else:
             self.raft_metadata.truncated(end_offset)
 
-    def on_settled(self) -> None:
-        """Look at the role: the member has finished a pass. HOT."""
-        self.group_role.look()
-
     def confirm_master(self, then: Callable[[bool], None]) -> None:
         self.reads.confirm(then)
 
@@ -240,7 +240,7 @@ class GroupReplication:
         """Start nothing: a member has no log of changes beside the commitlog."""
 
     async def start(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
-        nursery.start_soon(self.group_role.run, name="raft.role")
+        nursery.start_soon(run_role, self.group_role, name="raft.role")
         nursery.start_soon(ring, self.parked_alarm, name="raft.parked")
         await nursery.start(run_member, self.member, name="raft")
 
@@ -251,14 +251,14 @@ class GroupReplication:
         """Hand the leadership over, if a follower is fit for it."""
         with trio.move_on_after(self.node.config.d_leger_election_timeout_max / 1000):
             await hand_over(self.member)
-            await self.group_role.wait_led()
+            await wait_led(self.group_role)
         self.group_role.refuse_parked("the broker is shutting down")
 
     async def wait_level(self) -> None:
         """Wait until all waiting requests are answered, here or by the new leader."""
         await self.flush.flush_all()
         await self.forwarding.wait_idle()
-        await self.group_role.wait_answered()
+        await wait_answered(self.group_role)
 
     # Status and metrics.
 

@@ -13,6 +13,8 @@ Theory of operation. The group elects (`trioha.dledger`); this module acts on th
   rejects them if none does. That holds from the start of the process on.
 * A follower that knows the leader forwards them, for as long as it follows: a stock client asks for
   routes every 30 seconds, and an election takes two.
+
+The task that promotes the node is in `role_tasks`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from trioha.broker.request_gate import reject
 from trioha.config import BrokerRole
 from trioha.dledger.answering import ServingState, serving_state_of
 from trioha.dledger.ready import Role, SoftState
-from trioha.errors import DiskFull
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.mode import Modes
 from trioha.remoting.requests import answer_late
@@ -35,9 +36,6 @@ from trioha.services.node.request_forwarding import FORWARD_MS
 from trioha.services.raft.views import GroupBroker
 from trioha.wire.remoting_command import RemotingCommand
 
-_SLICE_BYTES = 262_144
-CATCH_UP_S_MAX = 10
-"""Longest time to bring the queues up to the log: usually they are milliseconds behind."""
 PARKED_MS_MAX = 3_000
 """Longest time that a request is parked: an election takes two seconds, and after three a stock
 producer has given up."""
@@ -50,15 +48,16 @@ class GroupRole:
     def __init__(self, node: GroupBroker) -> None:
         self.serving = False
         """This member serves clients as the leader."""
-        self._node = node
+        self.node = node
         self._parked_until_ms: int | None = None
         self._copying_until_ms: int | None = None
         self._paused = False
         self._was_leader = False
         """This member stepped down, and the new leader does not know its clients yet."""
-        self._elected = Signal()
-        self._moved = trio.Event()
-        """Set after each pass: the waits before the shutdown look again."""
+        self.elected = Signal()
+        """Set when the core leads and this member does not serve yet."""
+        self.moved: trio.Event | None = None
+        """Set after the next pass, if there is one: the waits before the shutdown look again."""
         node.gate.reject(self._modes, _NO_LEADER)
 
     @property
@@ -67,7 +66,7 @@ class GroupRole:
         return serving_state_of(
             is_serving=self.serving,
             is_paused=self._paused,
-            leader_id=self._node.forwarding.master,
+            leader_id=self.node.forwarding.master,
             is_parking=self._parked_until_ms is not None,
         )
 
@@ -85,20 +84,22 @@ class GroupRole:
         if self.serving and state.role is not Role.LEADER:
             self._step_down()
         if state.role is Role.FOLLOWER and state.leader_id:
-            self._follow(self._node.member.addresses().get(state.leader_id, ""))
+            self._follow(self.node.member.addresses().get(state.leader_id, ""))
             return
         self._follow("")
         if state.role is Role.LEADER and not self.serving:
             # Other members may know of the election first, and forward requests to this node.
-            self._park()
+            self.park()
 
     def look(self) -> None:
         """Look after a pass whether the core leads and may append. HOT."""
-        member = self._node.member
-        self._moved.set()
+        member = self.node.member
+        if self.moved is not None:
+            self.moved.set()
+            self.moved = None
         if not self.serving:
             if member.is_serving:
-                self._elected.set()
+                self.elected.set()
         elif member.may_append is self._paused:
             if self._paused:
                 self._resume()
@@ -107,47 +108,9 @@ class GroupRole:
 
     # Begin to serve.
 
-    async def run(self) -> None:
-        """Promote this node whenever it is elected."""
-        if not self.serving and not self._node.forwarding.master:
-            self._park()
-        while True:
-            await self._elected.wait()
-            if self.serving:
-                continue
-            if self._node.stopping:
-                self._node.member.resign("the broker is shutting down")
-            elif await self._catch_up():
-                self._serve()
-
-    async def _catch_up(self) -> bool:
-        """Bring the queues up to the log; return False if that fails or another member leads."""
-        member = self._node.member
-        term, reason = member.term, f"the queues are not up to the log after {CATCH_UP_S_MAX} s"
-        with trio.move_on_after(CATCH_UP_S_MAX):
-            try:
-                reason = await self._dispatch(term)
-            except DiskFull as error:
-                reason = f"no room to bring the queues up to the log: {error}"
-        leads = member.is_serving and member.term == term
-        if leads and reason:
-            member.resign(reason)
-        return leads and not reason
-
-    async def _dispatch(self, term: int) -> str:
-        store, member = self._node.store, self._node.member
-        while store.dispatched_offset < store.max_phy_offset:
-            store.dispatch(_SLICE_BYTES)
-            await trio.lowlevel.checkpoint()
-            if member.term != term or not member.is_serving:
-                break
-        metadata = self._node.raft_metadata
-        metadata.on_dispatched()
-        return "" if metadata.is_current else "there is no room for what the tables need"
-
-    def _serve(self) -> None:
-        """Serve clients from this pass on."""
-        node = self._node
+    def serve(self) -> None:
+        """Serve clients from this pass on: the queues are up to the log."""
+        node = self.node
         self.serving, self._was_leader, self._paused = True, False, False
         with node.outboxes.batch():
             node.become(BrokerRole.SYNC_MASTER)
@@ -157,7 +120,7 @@ class GroupRole:
         self.look()
 
     def _take_requests(self) -> None:
-        node = self._node
+        node = self.node
         self._parked_until_ms = None
         node.gate.serve(MODES_IN[ServingState.SERVING], node.clock.instant())
         node.after_batch()
@@ -167,7 +130,7 @@ class GroupRole:
 
     def _step_down(self) -> None:
         """Stop serving clients, in this pass."""
-        node = self._node
+        node = self.node
         self.serving, self._paused, self._was_leader = False, False, True
         with node.outboxes.batch():
             # First, since `become` below reports changed tables: they must not get into the log
@@ -175,30 +138,31 @@ class GroupRole:
             node.raft_metadata.step_down()
             node.become(BrokerRole.SLAVE)
             node.core.give_up_waiting()
-            self._park()
+            self.park()
             node.reads.give_up()
 
     def _pause(self) -> None:
         """Accept no writes while the leadership is handed over."""
-        node = self._node
+        node = self.node
         self._paused = True
         node.raft_metadata.pause()
         node.core.pause()
         with node.outboxes.batch():
-            self._park()
+            self.park()
             node.reads.give_up()
 
     def _resume(self) -> None:
         """Serve again: no member took the leadership."""
-        node = self._node
+        node = self.node
         self._paused = False
         with node.outboxes.batch():
             node.core.become(BrokerRole.SYNC_MASTER, 0)
             node.raft_metadata.resume()
             self._take_requests()
 
-    def _park(self) -> None:
-        node = self._node
+    def park(self) -> None:
+        """Keep changes and questions for a moment: no leader is known."""
+        node = self.node
         if self._parked_until_ms is None:
             self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
             node.parked_alarm.check()
@@ -208,11 +172,11 @@ class GroupRole:
 
     def _follow(self, leader: str) -> None:
         """Follow the leader at this address; "" means that there is none."""
-        node = self._node
+        node = self.node
         if leader == node.forwarding.master:
             return
         if not leader:
-            self._park()
+            self.park()
             return
         now_ms = node.clock.now_ms()
         registrations: Iterable[tuple[Channel, RemotingCommand]] = ()
@@ -242,34 +206,19 @@ class GroupRole:
         if self._copying_until_ms is not None and instant.now_ms >= self._copying_until_ms:
             self._copying_until_ms = None
             if self.state is ServingState.FOLLOWING:
-                node = self._node
+                node = self.node
                 node.gate.forward(self._modes, node.forwarding.master, instant.now_ms)
 
     def refuse_parked(self, reason: str) -> None:
         """Reject all parked requests, and every later one at once."""
         self._parked_until_ms = None
-        with self._node.outboxes.batch():
-            self._node.gate.reject(self._modes, reason)
+        with self.node.outboxes.batch():
+            self.node.gate.reject(self._modes, reason)
 
     def not_read(self, channel: Channel, request: RemotingCommand) -> None:
         """Handle a question about the present without leave: forward, park or reject it."""
         if self.state is ServingState.SERVING:
             reject(channel, request, "this node cannot tell whether it leads its group still")
             return
-        response = self._node.gate.handle_admitted(channel, request, self._node.clock.instant())
+        response = self.node.gate.handle_admitted(channel, request, self.node.clock.instant())
         answer_late(channel, request, response)
-
-    # The end.
-
-    async def wait_led(self) -> None:
-        """Wait until all parked requests were forwarded to the new leader."""
-        while self._node.gate.parked_count:
-            self._moved = trio.Event()
-            await self._moved.wait()
-
-    async def wait_answered(self) -> None:
-        """Wait until no request waits for a commit any more."""
-        core = self._node.core
-        while core.pipeline.waiter_count or core.metadata_waits.waiter_count:
-            self._moved = trio.Event()
-            await self._moved.wait()

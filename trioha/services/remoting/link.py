@@ -27,7 +27,8 @@ from trioha.remoting.outboxes import Outboxes
 from trioha.remoting.requests import TURN_UNSENT_BYTES, Requests, not_supported
 from trioha.remoting.traffic_budget import FrameLimits
 from trioha.services.loop.clock import Clock, sleep_until_ms
-from trioha.services.loop.transport import Transport, parse_address
+from trioha.services.loop.transport import SocketTransport, Transport, parse_address
+from trioha.services.remoting.link_sender import LinkSender
 from trioha.services.remoting.turns import Turns
 from trioha.wire.message_id import pack_host
 from trioha.wire.remoting_command import RemotingCommand
@@ -89,9 +90,16 @@ class RemotingLink:
             self._answer_early,
             self._limits.waits,
         )
+        self._sender = LinkSender(
+            transport.try_send, self._outbox, self._outboxes, self.close_nowait, self._count_unsent
+        )
+        # No call between: both are HOT.
+        self.send_nowait = self._sender.send_nowait
+        self.flush_nowait = self._sender.flush_nowait
         self._turns = Turns(
             self,
-            transport,
+            self._sender,
+            transport.stream if isinstance(transport, SocketTransport) else transport,
             self._machine,
             self._outbox,
             self._outboxes,
@@ -100,12 +108,9 @@ class RemotingLink:
             on_batch,
             on_late,
         )
-        self._writing = False
-        self._wake = trio.Event()
         self._drained = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._frame_serial = -1
-        self._closed = False
         self._drops_unsent = False
         self._counted_bytes = 0
         """Unsent bytes of this connection in the node's budget."""
@@ -119,8 +124,13 @@ class RemotingLink:
         return pack_host(*parse_address(self.peer))
 
     @property
+    def sender(self) -> LinkSender:
+        """The half of this connection that sends."""
+        return self._sender
+
+    @property
     def closed(self) -> bool:
-        return self._closed
+        return self._sender.closed
 
     @property
     def outbox_bytes(self) -> int:
@@ -134,7 +144,7 @@ class RemotingLink:
 
     def go_on_nowait(self, request: RemotingCommand) -> None:
         self._requests.unfinished.append(request)
-        if not self._turns.is_running and self._nursery is not None and not self._closed:
+        if not self._turns.is_running and self._nursery is not None and not self.closed:
             # It was parked: no read of this connection goes on with it.
             self._nursery.start_soon(self._go_on, name=f"remoting.go_on[{self.peer}]")
 
@@ -150,7 +160,7 @@ class RemotingLink:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                if self._closed:
+                if self.closed:
                     nursery.cancel_scope.cancel()
                 self._set_deadline(
                     trio.current_time() + min(self._limits.idle_s, self._limits.first_frame_s)
@@ -159,10 +169,10 @@ class RemotingLink:
                 await self._read()
                 read_ended = True
                 nursery.cancel_scope.cancel()
-            if not read_ended and not self._closed:
+            if not read_ended and not self.closed:
                 self.close_reason = self._silence()
         finally:
-            self._closed = True
+            self._sender.closed = True
             if self._drops_unsent and self._machine.requests_pending:
                 self._transport.abort()
             else:
@@ -174,23 +184,10 @@ class RemotingLink:
             with self._outboxes.batch():
                 self._machine.fail_pending()
 
-    def send_nowait(self, command: RemotingCommand) -> None:
-        if self._closed:
-            return
-        self._outbox.add(command)
-        if self._outbox.is_over:
-            self.close_nowait(f"it does not read: {self._outbox.size} bytes wait for it")
-            return
-        if self._writing:
-            self._count_unsent()
-        if not self._outbox.is_queued:
-            self._outbox.is_queued = True
-            self._outboxes.add(self)
-
     def request_nowait(
         self, command: RemotingCommand, deadline_ms: int, on_response: OnResponse
     ) -> None:
-        if self._closed or self._nursery is None or self._machine.is_full:
+        if self.closed or self._nursery is None or self._machine.is_full:
             on_response(None)
             return
         self.expect_response(command, on_response)
@@ -222,8 +219,8 @@ class RemotingLink:
         self._machine.forget(opaque)
 
     def close_nowait(self, reason: str) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self._sender.closed = True
             self.close_reason = reason
             if self._nursery is not None:
                 self._nursery.cancel_scope.cancel()
@@ -232,7 +229,7 @@ class RemotingLink:
         """Send what is queued and nothing more; what the peer still sends is read and dropped."""
         self._turns.drops = True
         self.flush_nowait()
-        if not self._outbox.size and not self._closed:
+        if not self._outbox.size and not self.closed:
             self._transport.finish()
 
     def drop_unsent(self) -> None:
@@ -240,32 +237,11 @@ class RemotingLink:
         are answered: then no client waits for their effect."""
         self._drops_unsent = True
 
-    def flush_nowait(self) -> None:
-        """Give the kernel what is queued; wake the write task for what it does not take."""
-        self._outbox.is_queued = False
-        outbox = self._outbox
-        if self._writing or self._closed or not outbox.size:
-            return
-        try:
-            rest = self._transport.try_send(outbox.take())
-        except trio.BrokenResourceError:
-            # The read task meets the same end and reports it.
-            outbox.clear()
-            return
-        outbox.sent(rest)
-        if rest:
-            self._wake.set()
-            self._count_unsent()
-
     def _answer_early(self) -> None:
         """Send the answers of a part of a read, so that the peer works while the rest is done."""
-        if not self._wake.is_set():  # else the kernel has just rejected bytes
+        if not self._sender.wake.is_set():  # else the kernel has just rejected bytes
             self._outboxes.before_answers()
             self.flush_nowait()
-
-    def wake_writer(self) -> None:
-        self._outbox.is_queued = False
-        self._wake.set()
 
     async def _read(self) -> None:
         try:
@@ -294,7 +270,7 @@ class RemotingLink:
 
     async def _go_on(self) -> None:
         """Finish the requests that go on while nothing is read."""
-        while self._requests.unfinished and not self._closed:
+        while self._requests.unfinished and not self.closed:
             self._count_unfinished()
             await trio.lowlevel.checkpoint()
             if not self._requests.unfinished:
@@ -309,7 +285,7 @@ class RemotingLink:
         only the write task's patience counts.
         """
         self._set_deadline(math.inf)
-        while self._outbox.size > TURN_UNSENT_BYTES and not self._closed:
+        while self._outbox.size > TURN_UNSENT_BYTES and not self.closed:
             self._drained = trio.Event()
             await self._drained.wait()
         self._frame_serial = -1
@@ -317,12 +293,12 @@ class RemotingLink:
         self.renew_lease(self._clock.now_ms())
 
     async def _write(self) -> None:
-        outbox = self._outbox
+        outbox, sender = self._outbox, self._sender
         while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            self._outbox.is_queued = False
-            self._writing = True
+            await sender.wake.wait()
+            sender.wake = trio.Event()
+            outbox.is_queued = False
+            sender.is_writing = True
             while outbox.size:
                 with trio.move_on_after(self._limits.write_s) as patience:
                     try:
@@ -338,7 +314,7 @@ class RemotingLink:
                 if outbox.size <= TURN_UNSENT_BYTES:
                     self._drained.set()
                 self.renew_lease(self._clock.now_ms())
-            self._writing = False
+            sender.is_writing = False
             if self._turns.drops:
                 self._transport.finish()
 

@@ -21,7 +21,7 @@ _LATE_MS: Final = 1000
 """After so long a pause, a request may have lain in the kernel for a while."""
 
 
-class TurnLink(Channel, Sender, Protocol):
+class TurnLink(Channel, Protocol):
     """The connection, as its turns see it."""
 
     def renew_lease(self, now_ms: int) -> None:
@@ -42,6 +42,7 @@ class Turns:
     def __init__(
         self,
         link: TurnLink,
+        sender: Sender,
         stream: TurnStream,
         machine: RemotingConnection,
         outbox: Outbox,
@@ -52,6 +53,7 @@ class Turns:
         on_late: Callable[[int], None] | None,
     ) -> None:
         self._link = link
+        self._sender = sender
         self._stream = stream
         self._machine = machine
         self._outbox = outbox
@@ -130,7 +132,7 @@ class Turns:
         outbox = self._outbox
         if outbox.size and not outbox.is_queued:
             outbox.is_queued = True
-            self._outboxes.add(self._link)
+            self._outboxes.add(self._sender)
 
     def _after_batch(self) -> None:
         if self._on_batch is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import attrs
 import pytest
 
 from trioha.dledger import messages as say
+from trioha.dledger.entry_dispatcher import SPARE_BYTES
 from trioha.dledger.member_state import Recovered
 from trioha.dledger.membership import (
     ChangeKind,
@@ -207,33 +209,203 @@ def _answer(
     )
 
 
-def test_a_commit_goes_along_with_the_next_bytes_or_by_itself_after_its_delay() -> None:
-    node, log = _level_leader(RaftSettings(commit_delay_ms=10))
+def _put(node: RaftNode, log: _Log, data: bytes, now_ms: int) -> list[Ready]:
+    """Append at the leader, fsync included; return what it wants."""
+    log.data += data
+    node.appended(len(log.data), now_ms)
+    node.flushed(len(log.data), 0, now_ms)
+    return _drain(node, log, now_ms)
+
+
+def _bodies(done: list[Ready]) -> list[tuple[str, bytes]]:
+    """Target and bytes of each push that has bytes."""
+    return [
+        (message.target, bytes(message.body))
+        for message in _said(done)
+        if isinstance(message, say.Append) and message.body
+    ]
+
+
+def _leader_with_a_spare(settings: RaftSettings | None = None) -> tuple[RaftNode, _Log]:
+    """n1 made the newest commit, so n2 is a spare: all have one byte. The next heartbeat is far."""
+    node, log = _level_leader(settings or RaftSettings(push_delay_ms=10))
     node.on_time(node.next_deadline_ms)
     _drain(node, log, 5020)
+    return node, log
 
-    def put(data: bytes, now_ms: int) -> list[Ready]:
-        log.data += data
-        node.appended(len(log.data), now_ms)
-        node.flushed(len(log.data), 0, now_ms)
-        return _drain(node, log, now_ms)
 
-    put(b"ab", 5021)
+def test_a_commit_goes_along_with_the_next_bytes_or_by_itself_after_its_delay() -> None:
+    node, log = _leader_with_a_spare()
+    _put(node, log, b"ab", 5021)
     _answer(node, "n1", 0, 3, 3, 5022)
     done = _drain(node, log, 5022)
     assert done[-1].committed_offset == 3
     assert _commits(done) == []
-    assert node.next_deadline_ms == 5032
-    # n1 hears of it with the next bytes; n2 has not answered the first ones yet.
-    done = put(b"cd", 5024)
+    done = _put(node, log, b"cd", 5024)
     appends = [one for one in _said(done) if isinstance(one, say.Append)]
-    assert ("n1", 3, 3) in [(one.target, one.prev_offset, one.committed_offset) for one in appends]
-    for member in ("n1", "n2"):
-        _answer(node, member, 0, 5, 5, 5026)
-        assert _commits(_drain(node, log, 5026)) == []
-    node.on_time(5032)
-    assert _commits(_drain(node, log, 5032)) == [("n1", 5), ("n2", 5)]
+    assert [(one.target, one.prev_offset, one.committed_offset) for one in appends] == [
+        ("n1", 3, 3)
+    ]
+    _answer(node, "n1", 0, 5, 5, 5026)
+    assert _commits(_drain(node, log, 5026)) == []
+    assert node.next_deadline_ms == 5031
+    node.on_time(5031)
+    assert _commits(_drain(node, log, 5031)) == [("n1", 5)]
+    _answer(node, "n2", 0, 5, 5, 5032)
+    assert _said(_drain(node, log, 5032)) == []
     assert node.next_deadline_ms > 5042
+
+
+def test_bytes_wait_for_a_follower_that_no_majority_needs_but_not_longer_than_their_delay() -> None:
+    node, log = _leader_with_a_spare()
+    assert _bodies(_put(node, log, b"ab", 5021)) == [("n1", b"ab")]
+    assert _bodies(_put(node, log, b"cd", 5025)) == [("n1", b"cd")]
+    assert node.next_deadline_ms == 5031
+    node.on_time(5031)
+    assert _bodies(_drain(node, log, 5031)) == [("n2", b"abcd")]
+    assert _bodies(_put(node, log, b"ef", 5040)) == [("n1", b"ef")]
+    assert node.next_deadline_ms == 5050, "the delay begins with the first byte that waits"
+
+
+def test_many_bytes_wait_for_nobody() -> None:
+    node, log = _leader_with_a_spare()
+    assert [target for target, _ in _bodies(_put(node, log, bytes(SPARE_BYTES - 1), 5021))] == [
+        "n1"
+    ]
+    assert dict(_bodies(_put(node, log, b"!", 5022))) == {
+        "n1": b"!",
+        "n2": bytes(SPARE_BYTES - 1) + b"!",
+    }
+
+
+def test_a_spare_takes_the_place_of_a_follower_that_falls_silent() -> None:
+    node, log = _leader_with_a_spare()
+    _put(node, log, b"ab", 5021)
+    node.on_time(5031)
+    assert _bodies(_drain(node, log, 5031)) == [("n2", b"ab")]
+    _answer(node, "n2", 0, 3, 3, 5032)
+    assert _drain(node, log, 5032)[-1].committed_offset == 3
+    assert _bodies(_put(node, log, b"cd", 5033)) == [("n2", b"cd")]
+    # One that answers late stays a spare as long as the other makes the commits.
+    _answer(node, "n1", 0, 3, 3, 5034)
+    assert _bodies(_drain(node, log, 5034)) == []
+    _answer(node, "n2", 0, 5, 5, 5035)
+    assert _drain(node, log, 5035)[-1].committed_offset == 5
+    assert _bodies(_put(node, log, b"ef", 5036)) == [("n2", b"ef")]
+
+
+def test_a_spare_that_is_behind_gets_all_without_delay() -> None:
+    """A window that holds a part only must not be filled once in each delay."""
+    settings = RaftSettings(push_delay_ms=10, batch_bytes_max=2, inflight_count_max=1)
+    node, log = _leader_with_a_spare(settings)
+    _put(node, log, b"abcdef", 5021)
+    node.on_time(5031)
+    assert ("n2", b"ab") in _bodies(_drain(node, log, 5031))
+    for now_ms, end, body in ((5032, 3, b"cd"), (5033, 5, b"ef")):
+        _answer(node, "n2", 0, end, end, now_ms)
+        assert ("n2", body) in _bodies(_drain(node, log, now_ms))
+
+
+def test_nothing_waits_for_a_spare_whose_log_is_compared() -> None:
+    node, log = _leader_with_a_spare()
+    _put(node, log, b"ab", 5021)
+    lost = say.PushStatus.INCONSISTENT_STATE
+    node.step(say.PushResponse("n2", "n0", 1, say.PushType.APPEND, 0, lost, 1, 1), 5022)
+    assert [type(one) for one in _said(_drain(node, log, 5022))] == [say.Compare]
+    node.on_time(5031)
+    _drain(node, log, 5031)
+    _put(node, log, b"cd", 5032)
+    assert node.next_deadline_ms > 5042
+
+
+def test_of_five_members_two_followers_get_bytes_at_once() -> None:
+    settings = RaftSettings(push_delay_ms=10)
+    followers = ("n1", "n2", "n3", "n4")
+    node, log = _node("n0", *followers, settings=settings)
+    node.on_time(5000)
+    _drain(node, log, 5000)
+    for is_pre in (True, False):
+        for member in ("n1", "n2"):
+            node.step(say.VoteResponse(member, "n0", 1, is_pre, True), 5001)
+        _drain(node, log, 5001)
+    node.flushed(1, 0, 5001)
+    for member in followers:
+        _answer(node, member, 1, 0, 0, 5002, say.PushType.COMPARE)
+    assert {target for target, _ in _bodies(_drain(node, log, 5002))} == set(followers)
+    for member in ("n4", "n2"):
+        _answer(node, member, 0, 1, 1, 5003)
+    assert _drain(node, log, 5003)[-1].committed_offset == 1
+    assert {target for target, _ in _bodies(_put(node, log, b"ab", 5004))} == {"n2", "n4"}
+
+
+def _asked_by(candidate: str, log_end: int, **more: bool) -> say.VoteRequest:
+    return say.VoteRequest(candidate, "n0", 2, True, more.get("by_transfer", False), 1, log_end)
+
+
+@pytest.mark.parametrize(("log_end", "stands"), [(9, True), (10, False)])
+def test_a_member_whose_log_is_newer_than_a_candidate_s_stands_itself(
+    log_end: int, stands: bool
+) -> None:
+    node, log = _node(recovered=_of_term_one(10))
+    node.step(_heartbeat("n1"), 1)
+    _drain(node, log, 1)
+    now_ms = 1 + node.state.settings.election_timeout_min_ms
+    deadline_ms = node.next_deadline_ms
+    node.step(_asked_by("n2", log_end), now_ms)
+    (answer,) = _said(_drain(node, log, now_ms))
+    assert isinstance(answer, say.VoteResponse)
+    assert answer.granted is not stands
+    assert node.next_deadline_ms == (now_ms if stands else deadline_ms)
+    if stands:
+        node.on_time(now_ms)
+        said = _said(_drain(node, log, now_ms))
+        assert [one.target for one in said if isinstance(one, say.VoteRequest)] == ["n1", "n2"]
+
+
+def test_it_does_not_stand_while_it_hears_a_leader() -> None:
+    node, log = _node(recovered=_of_term_one(10))
+    node.step(_heartbeat("n1"), 1)
+    _drain(node, log, 1)
+    deadline_ms = node.next_deadline_ms
+    node.step(_asked_by("n2", 9), node.state.settings.election_timeout_min_ms)
+    assert node.next_deadline_ms == deadline_ms
+
+
+def test_it_does_not_stand_against_a_candidate_that_the_leader_has_named() -> None:
+    node, log = _node(recovered=_of_term_one(10))
+    node.step(_heartbeat("n1"), 1)
+    _drain(node, log, 1)
+    node.step(say.VoteRequest("n2", "n0", 2, False, True, 1, 9), 2)
+    (answer,) = _said(_drain(node, log, 2))
+    assert isinstance(answer, say.VoteResponse)
+    assert not answer.granted
+    assert node.next_deadline_ms > node.state.settings.election_timeout_min_ms
+
+
+def test_a_member_that_stands_already_waits_for_its_answers() -> None:
+    node, log = _node(recovered=_of_term_one(10))
+    node.on_time(5000)
+    _drain(node, log, 5000)
+    deadline_ms = node.next_deadline_ms
+    node.step(_asked_by("n2", 9), 5001)
+    assert node.next_deadline_ms == deadline_ms
+
+
+def test_members_with_a_newer_log_stand_one_after_the_other() -> None:
+    """n1 led, and n2 asks: n3 is the first of the others, n4 the second."""
+    members = ("n1", "n2", "n3", "n4", "n5")
+    step_ms = RaftSettings().heartbeat_interval_ms // 2
+    for member, rank in (("n3", 0), ("n4", 1), ("n5", 2)):
+        recovered = attrs.evolve(
+            _of_term_one(10),
+            configurations=ConfigurationTable(((0, Configuration.of(*members)),)),
+        )
+        node = RaftNode(member, RaftSettings(), recovered, _Log(), Random(1), 0)
+        node.step(say.Heartbeat("n1", member, 1, 0, 0, 1), 1)
+        _drain(node, _Log(), 1)
+        node.state.election_deadline_ms = 1999
+        node.step(say.VoteRequest("n2", member, 2, True, False, 1, 9), 1001)
+        assert node.next_deadline_ms == 1001 + rank * step_ms
 
 
 def test_without_a_delay_a_commit_is_told_at_once() -> None:
@@ -310,6 +482,19 @@ def test_a_follower_that_was_held_up_listens_once_more_before_it_asks_for_votes(
         node.on_time(now_ms + settings.heartbeat_interval_ms)
         said = _said(_drain(node, log, now_ms))
         assert any(isinstance(one, say.VoteRequest) for one in said) is not hears
+
+
+def test_a_follower_listens_once_more_each_time_that_it_was_held_up() -> None:
+    settings = RaftSettings()
+    node, log = _node("n0", "n1", "n2", settings=settings, recovered=_of_term_one(0))
+    now_ms = 1
+    for _ in range(2):
+        node.step(_heartbeat("n1"), now_ms)
+        _drain(node, log, now_ms)
+        now_ms = node.next_deadline_ms + settings.heartbeat_interval_ms
+        node.on_time(now_ms)
+        assert _said(_drain(node, log, now_ms)) == []
+        assert node.next_deadline_ms == now_ms + 2 * settings.heartbeat_interval_ms
 
 
 def test_founders_stand_one_after_the_other_and_wait_for_no_leader() -> None:

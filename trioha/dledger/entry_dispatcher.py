@@ -11,6 +11,9 @@ is up to date. Every push has a sequence number. An answer to a push from before
 phase changes the watermarks only. Otherwise one lost packet would make the leader send the whole
 window once for every packet in it.
 
+A *spare* follower is one that no majority needs at the moment (`Leadership`). Bytes may wait for it
+until `push_delay_ms` have passed, or until they are worth a message of their own.
+
 There are two watermarks. `matched_offset`, up to which the follower's log is proved to be ours,
 moves the window. `held_offset`, up to which the follower has the log on disk, is what commits.
 
@@ -48,6 +51,10 @@ _GAP: Final = PushStatus.GAP
 _SUCCESS: Final = PushStatus.SUCCESS
 
 
+SPARE_BYTES: Final = 64 * 1024
+"""So many bytes are pushed to a spare follower without delay."""
+
+
 class EntryDispatcher:
     """Pushes to one follower, from our election until we step down."""
 
@@ -65,6 +72,8 @@ class EntryDispatcher:
         """Time when we sent the newest heartbeat that the follower has answered."""
         self.echoed_round = 0
         self.next_offset = 0
+        self.is_spare = False
+        """No majority needs this follower at the moment: bytes may wait for it."""
         self._told_commit = -1
         self._state = state
         self._ledger = ledger
@@ -74,10 +83,19 @@ class EntryDispatcher:
         self._inflight: deque[int] = deque()
         self._waiting_since_ms: int | None = None
         self._heartbeat_matched = (0, 0)
+        self._holds_back = False
+        """Bytes wait, since the follower is a spare."""
+        self._is_behind = False
+        """The window had no room for all bytes when they were pushed last: none are held back."""
 
     @property
     def inflight_bytes(self) -> int:
         return self.next_offset - self.matched_offset if self._inflight else 0
+
+    @property
+    def owes_push(self) -> bool:
+        """Something waits for `push_waiting`: bytes for a spare, or a commit."""
+        return self._holds_back or self.owes_commit
 
     @property
     def owes_commit(self) -> bool:
@@ -88,16 +106,19 @@ class EntryDispatcher:
             and self._told_commit < self._state.committed_offset
         )
 
-    def tell_commit(self) -> None:
-        """Push a commit that has waited for bytes to be sent with."""
-        self.dispatch()
+    def push_waiting(self) -> None:
+        """Push bytes that were held back, and a commit that has waited for bytes to go with."""
+        self.dispatch(at_once=True)
         if self.owes_commit:
             self._append(self.next_offset)
 
-    def dispatch(self) -> None:
-        """Push whatever the phase and the window allow now."""
+    def dispatch(self, *, at_once: bool = False) -> None:
+        """Push whatever the phase and the window allow now.
+
+        `at_once`: also what may wait for a spare follower.
+        """
         if self.phase is _APPEND:
-            self._append_all()
+            self._append_all(at_once)
         elif self._waiting_since_ms is None:
             self._push()
 
@@ -191,6 +212,7 @@ class EntryDispatcher:
         self._valid_from = self._sequence + 1
         self._inflight.clear()
         self._waiting_since_ms = None
+        self._holds_back = False
 
     def _append_from(self, matched_offset: int) -> None:
         self._turn(_APPEND)
@@ -219,12 +241,18 @@ class EntryDispatcher:
                 Install(*head, begin, state.terms.rows, state.end_offset, rows[0])
             )
 
-    def _append_all(self) -> None:
+    def _append_all(self, at_once: bool) -> None:
         state, settings = self._state, self._state.settings
         if self.next_offset < state.begin_offset:
             # Retention has deleted the bytes that the follower needs next: compare again.
             self._turn(_COMPARE)
             self._push()
+            return
+        waiting = state.end_offset - self.next_offset
+        self._holds_back = (
+            self.is_spare and not at_once and not self._is_behind and 0 < waiting < SPARE_BYTES
+        )
+        if self._holds_back:
             return
         while (
             self.next_offset < state.end_offset
@@ -235,7 +263,8 @@ class EntryDispatcher:
             )
         ):
             self._append(state.end_offset)
-        if self.owes_commit and not settings.commit_delay_ms:
+        self._is_behind = self.next_offset < state.end_offset
+        if self.owes_commit and not settings.push_delay_ms:
             self._append(self.next_offset)
 
     def _append(self, end_offset: int) -> None:

@@ -16,6 +16,9 @@ waits no longer than `promise_ms` after the last heartbeat, the time on which th
 relies. The ends of connections prove nothing: a firewall can reset those of a leader that lives.
 That leader loses at most its leadership, and only if it happens to a majority.
 
+A member whose log is newer than a candidate's denies its vote and stands itself, soon after: the
+candidate cannot win, and followers are not equally far (spares, see `Leadership`).
+
 A member that was held up when its deadline came has not listened to its leader. It listens for two
 heartbeats more before it asks for votes: else one standstill of a machine would depose the leader
 of every group whose members it carries.
@@ -81,6 +84,10 @@ class LeaderElector:
         """Answer a request of our term, or a pre-vote or disturbance of a newer one."""
         state = self._state
         reason = self._obstacle(request)
+        if not reason and self._is_older(request):
+            reason = f"log ends at {state.held_offset} of term {state.held_term}"
+            if state.role is Role.FOLLOWER and not request.by_transfer:
+                state.stand_soon(request.source)
         if not reason and not request.is_pre:
             if state.voted_for != request.source:
                 state.voted_for = request.source
@@ -107,7 +114,7 @@ class LeaderElector:
         return not request.by_transfer and self._state.hears_leader
 
     def _obstacle(self, request: VoteRequest) -> str:
-        """Return the reason to deny the vote; empty to grant it."""
+        """Return the reason to deny the vote, whatever the logs; empty if there is none."""
         state = self._state
         if state.failed:
             return "disk failed"  # a vote has to be durable (Raft 5.2, persistent state)
@@ -123,10 +130,12 @@ class LeaderElector:
         ):
             # One vote per term (Raft 5.2). A pre-vote for a newer term is no vote.
             return f"term {state.term} has {state.leader_id or state.voted_for}"
-        # The log must be at least as new as ours (Raft 5.4.1); bytes not on disk do not count.
-        if (request.log_term, request.log_end) < (state.held_term, state.held_offset):
-            return f"log ends at {state.held_offset} of term {state.held_term}"
         return ""
+
+    def _is_older(self, request: VoteRequest) -> bool:
+        """The log must be at least as new as ours (Raft 5.4.1); bytes not on disk do not count."""
+        state = self._state
+        return (request.log_term, request.log_end) < (state.held_term, state.held_offset)
 
     def _stand(self, reason: str, *, by_transfer: bool) -> bool:
         self._state.become_candidate(reason)

@@ -6,6 +6,11 @@ a majority has on disk, itself included, but only beyond the first byte of its o
 commit those of older terms (Raft 5.4.2). DLedger counts bytes of older terms, and there a committed
 entry was replaced.
 
+Spares. A majority is enough: of three members the leader and one follower. So the followers that
+held the newest commit when it was made get bytes at once, and the others are *spares*: they get the
+same bytes up to `push_delay_ms` later, many puts at a time. When a follower that gets bytes at once
+falls silent, the spares' answers make the next commit. They then get bytes at once in its place.
+
 The leader sends a heartbeat every `heartbeat_interval_ms`, whatever else it sends. Any answer shows
 that the follower still accepts the leader. Without answers of a majority within the shortest
 election timeout the leader steps down (*check-quorum*, thesis 6.2). A leader whose own process was
@@ -31,7 +36,7 @@ from trioha.dledger.ledger import Ledger
 from trioha.dledger.member_state import MemberState
 from trioha.dledger.membership import ChangeKind
 from trioha.dledger.messages import Heartbeat, HeartbeatResponse, PushResponse
-from trioha.dledger.quorum import reached_by_majority
+from trioha.dledger.quorum import majority, reached_by_majority
 from trioha.dledger.ready import Control, ReadReady
 from trioha.errors import RemoteProtocolError
 
@@ -55,8 +60,9 @@ class Leadership:
         self.lease_void = False
         """A transfer was begun in this term: there is no lease until the next term."""
         self.next_heartbeat_ms = state.now_ms
-        self._commit_due_ms = _NEVER
-        """Time at which to push a commit that no bytes have carried."""
+        self._push_due_ms = _NEVER
+        """Time at which to push the bytes that wait for spares, and a commit that no bytes have
+        carried."""
         self._asks_once_more = False
         """The last heartbeat came late, and no majority had answered before it."""
         self._state = state
@@ -83,13 +89,13 @@ class Leadership:
     @property
     def next_deadline_ms(self) -> int:
         """Time at which to call `on_time`."""
-        return min(self.next_heartbeat_ms, self._commit_due_ms)
+        return min(self.next_heartbeat_ms, self._push_due_ms)
 
     def on_time(self) -> bool:
         """Send heartbeats and repeat lost pushes. Return False if no majority answered in time."""
         state = self._state
-        if state.now_ms >= self._commit_due_ms:
-            self._tell_commit()
+        if state.now_ms >= self._push_due_ms:
+            self._push_waiting()
         # Check-quorum (thesis 6.2): a leader that a majority does not hear may have been replaced.
         if state.now_ms < self.next_heartbeat_ms:
             return True
@@ -127,6 +133,8 @@ class Leadership:
             state.held_offset = end_offset
             self.try_commit()
         self._dispatch_all()
+        for dispatcher in self.dispatchers.values():
+            self._push_waits(dispatcher)
 
     def control_appended(self, control: Control, end_offset: int) -> None:
         """Push a control record; a configuration counts from now on (thesis 4.1)."""
@@ -196,7 +204,7 @@ class Leadership:
                 f"{response.read_round}, which was not sent yet"
             )
         dispatcher.on_heartbeat_response(response)
-        self._commit_waits(dispatcher)
+        self._push_waits(dispatcher)
         self.try_commit()
         self._answer_reads()
 
@@ -206,7 +214,7 @@ class Leadership:
             return
         self._check(response)
         dispatcher.on_push_response(response)
-        self._commit_waits(dispatcher)
+        self._push_waits(dispatcher)
         self.try_commit()
 
     def try_commit(self) -> None:
@@ -217,13 +225,15 @@ class Leadership:
             return  # Raft 5.4.2: bytes of older terms are not committed by counting
         before = state.committed_offset
         state.commit(held)
+        if state.settings.push_delay_ms:
+            self._choose_spares()
         self._dispatch_all()
         if before < state.configurations.latest_offset <= held:
             # A removed member gets this commit before its dispatcher is deleted.
-            self._tell_commit()
+            self._push_waiting()
             self._follow_configuration()
         for dispatcher in self.dispatchers.values():
-            self._commit_waits(dispatcher)
+            self._push_waits(dispatcher)
 
     def end(self) -> None:
         """Reject all waiting reads: their clients ask the next leader."""
@@ -253,16 +263,34 @@ class Leadership:
             for dispatcher in self.dispatchers.values():
                 dispatcher.dispatch()
 
-    def _commit_waits(self, dispatcher: EntryDispatcher) -> None:
-        """Set the time to push the commit alone, in case no bytes carry it before."""
-        if self._commit_due_ms == _NEVER and dispatcher.owes_commit:
-            self._commit_due_ms = self._state.now_ms + self._state.settings.commit_delay_ms
+    def _push_waits(self, dispatcher: EntryDispatcher) -> None:
+        """Set the time to push what waits, in case it is not pushed before."""
+        if self._push_due_ms == _NEVER and dispatcher.owes_push:
+            self._push_due_ms = self._state.now_ms + self._state.settings.push_delay_ms
 
-    def _tell_commit(self) -> None:
-        self._commit_due_ms = _NEVER
+    def _push_waiting(self) -> None:
+        self._push_due_ms = _NEVER
         if self.may_push:
             for dispatcher in self.dispatchers.values():
-                dispatcher.tell_commit()
+                dispatcher.push_waiting()
+
+    def _choose_spares(self) -> None:
+        """Make spares of the followers that no majority needs for the newest commit. HOT."""
+        state = self._state
+        voters, committed = state.configuration.voters, state.committed_offset
+        needed = majority(len(voters)) - (state.member_id in voters)
+        quick = [one for one in self.dispatchers.values() if not one.is_spare]
+        if len(quick) == needed and all(one.held_offset >= committed for one in quick):
+            return
+        # A follower that is no spare stays none, unless it does not hold the commit.
+        order = sorted(
+            (one.held_offset < committed, one.is_spare, one.follower)
+            for one in self.dispatchers.values()
+            if one.follower in voters
+        )
+        chosen = {follower for _, _, follower in order[:needed]}
+        for one in self.dispatchers.values():
+            one.is_spare = one.follower not in chosen
 
     def _follow_configuration(self) -> None:
         """Keep one dispatcher per member; that of a removed member until the removal commits."""

@@ -103,6 +103,8 @@ class MemberState:
         self.listens_once_more = False
         """The election deadline was moved once, since this member was held up when it came."""
         self._rng = rng
+        self._patience_ms = self._draw_patience_ms()
+        """Time without the leader's messages after which this member stands."""
         self.hard_state_dirty = False
         self.messages: list[RaftMessage] = []
         self.log: list[LogOperation] = []
@@ -164,7 +166,7 @@ class MemberState:
         return self.now_ms - deadline_ms >= self.settings.heartbeat_interval_ms
 
     def draw_election_deadline(self, *, has_voted: bool = False) -> None:
-        """Draw a new deadline: a leader was heard, a vote given, or a round begins (Raft 5.2).
+        """Draw a new deadline: a vote was given, a round begins, or the term changes (Raft 5.2).
 
         A group's first election has no leader to wait for. Its founders stand one after the other,
         a heartbeat apart, so that no votes are split. Nor has a group that has just lost its leader
@@ -225,8 +227,9 @@ class MemberState:
         if self.role is not Role.FOLLOWER or self.leader_id != leader_id:
             self.become_follower(self.term, leader_id, f"hears {leader_id}")
         self.heard_ms = self.now_ms
-        self.leader_lost = False
-        self.draw_election_deadline()
+        self.leader_lost = self.listens_once_more = False
+        # Not drawn for each message: that was a twentieth of what a follower does for a put.
+        self.election_deadline_ms = self.now_ms + self._patience_ms
 
     def lose_leader(self) -> None:
         """Note that all connections with the leader have ended.
@@ -243,6 +246,18 @@ class MemberState:
         free_ms = max(self.now_ms, self.promised_ms + self.settings.promise_ms)
         deadline_ms = free_ms + rank * step_ms + self._rng.randint(step_ms // 4, step_ms // 2)
         self.election_deadline_ms = min(self.election_deadline_ms, deadline_ms)
+
+    def stand_soon(self, rival: str) -> None:
+        """Note that `rival` has no leader either and cannot win: our log is newer.
+
+        Members with such a log stand one after the other, so that no votes are split.
+        """
+        step_ms = self.settings.heartbeat_interval_ms // 2
+        rank = sum(
+            voter < self.member_id and voter not in (self.leader_id, rival)
+            for voter in self.configuration.voters
+        )
+        self.election_deadline_ms = min(self.election_deadline_ms, self.now_ms + rank * step_ms)
 
     def append(self, phy_offset: int, term: int, body: Buffer) -> None:
         """Append the leader's bytes to the log."""
@@ -299,4 +314,9 @@ class MemberState:
     def _become(self, role: Role, leader_id: str, reason: str) -> None:
         if (role, leader_id) != (self.role, self.leader_id):
             self.soft_states.append(SoftState(role, self.term, leader_id, reason))
+            self._patience_ms = self._draw_patience_ms()
         self.role, self.leader_id = role, leader_id
+
+    def _draw_patience_ms(self) -> int:
+        settings = self.settings
+        return self._rng.randint(settings.election_timeout_min_ms, settings.election_timeout_max_ms)

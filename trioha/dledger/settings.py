@@ -28,10 +28,11 @@ class RaftSettings:
     election_timeout_max_ms: int = 2000
     retry_ms: int = 500
     """A push without any answer for so long counts as lost."""
-    commit_delay_ms: int = 0
-    """Delay of a commit to followers that have all bytes; later bytes or a heartbeat carry it
-    earlier. With 0 each commit of an idle group is a message of its own to every follower: with one
-    sender at a time that is half of the followers' work."""
+    push_delay_ms: int = 0
+    """Delay of pushes that no put waits for: of bytes to a follower that no majority needs at the
+    moment, and of a commit to a follower that has all bytes, unless later bytes or a heartbeat
+    carry it earlier. With 0 every follower gets each append and each commit at once. With one
+    sender at a time most of that is work that delays the next put."""
     batch_bytes_max: int = 1 << 20
     inflight_bytes_max: int = 8 << 20
     """Bytes sent to one follower and not yet matched: about 60 ms of a 1 Gbit/s link."""

@@ -58,7 +58,7 @@ MUTANTS = (
         "self._of_voters(state.held_offset, _HELD_OFFSET)",
         "self._of_voters(state.end_offset, _HELD_OFFSET)",
         "fault S6: the leader's own copy is in the page cache only",
-        0,
+        1,
     ),
     Mutant(
         "follower-acknowledges-before-fsync",
@@ -83,7 +83,7 @@ MUTANTS = (
         "            if isinstance(message, say.Append) and self._leadership is None:\n"
         "                self._handler.on_append(message)\n            return\n",
         "faults S4 and A3: a delayed push of an older term is carried out",
-        278,
+        74,
     ),
     Mutant(
         "shorter-append-cuts",
@@ -99,7 +99,7 @@ MUTANTS = (
         "return HardState(self.term, self.voted_for,",
         "return HardState(self.term, '',",
         "fault S7: a vote is given that a crash forgets",
-        139,
+        249,
     ),
     Mutant(
         "own-vote-is-not-saved",
@@ -107,7 +107,7 @@ MUTANTS = (
         "        self.voted_for = self.member_id\n",
         "        self.voted_for = ''\n",
         "fault S7: a candidate that restarts votes for another in the same term",
-        97,
+        254,
     ),
     Mutant(
         "commits-what-was-not-compared",
@@ -115,23 +115,23 @@ MUTANTS = (
         "state.commit(min(heartbeat.committed_offset, state.matched_offset))",
         "state.commit(min(heartbeat.committed_offset, state.end_offset))",
         "faults S8 and A6: the leader's commit trusted past the verified prefix",
-        0,
+        4,
     ),
     Mutant(
         "votes-for-shorter-logs",
         "leader_elector",
-        "if (request.log_term, request.log_end) < (state.held_term, state.held_offset):",
-        "if request.log_term < state.held_term:",
+        "return (request.log_term, request.log_end) < (state.held_term, state.held_offset)",
+        "return request.log_term < state.held_term",
         "the length is not compared",
         26,
     ),
     Mutant(
         "votes-by-length-alone",
         "leader_elector",
-        "if (request.log_term, request.log_end) < (state.held_term, state.held_offset):",
-        "if request.log_end < state.held_offset:",
+        "return (request.log_term, request.log_end) < (state.held_term, state.held_offset)",
+        "return request.log_end < state.held_offset",
         "a long log of an old term beats a short one of a new term",
-        0,
+        4,
     ),
     Mutant(
         "claims-the-term-it-is-in",
@@ -139,7 +139,7 @@ MUTANTS = (
         "                        state.held_term,\n",
         "                        state.term,\n",
         "fault A4: the last term taken from the current one; a lagging member wins",
-        9,
+        16,
     ),
     Mutant(
         "votes-twice",
@@ -147,7 +147,7 @@ MUTANTS = (
         "free = not state.voted_for and not state.leader_id",
         "free = True",
         "one vote per term, forgotten",
-        0,
+        3,
     ),
     Mutant(
         "never-forgets-a-vote",
@@ -164,7 +164,7 @@ MUTANTS = (
         "        if response.granted and response.term != state.term + response.is_pre:\n",
         "        if state.role not in (Role.PRE_CANDIDATE, Role.CANDIDATE):\n",
         "a late answer to a pre-vote is counted as a vote",
-        178,
+        52,
     ),
     Mutant(
         "half-is-a-majority",
@@ -172,7 +172,7 @@ MUTANTS = (
         "return count // 2 + 1",
         "return (count + 1) // 2",
         "two halves of four, two leaders",
-        113,
+        16,
     ),
     Mutant(
         "leader-is-deaf-to-newer-terms",
@@ -189,7 +189,7 @@ MUTANTS = (
         "if since is not None and self._state.now_ms - since >= self._state.settings.retry_ms:",
         "if since is not None and since < 0:",
         "faults P4 and B2: nobody asks again",
-        0,
+        12,
     ),
     Mutant(
         "gaps-are-ignored",
@@ -200,13 +200,21 @@ MUTANTS = (
         0,
     ),
     Mutant(
+        "bytes-wait-for-spares-for-ever",
+        "leadership",
+        "if self._push_due_ms == _NEVER and dispatcher.owes_push:",
+        "if self._push_due_ms == _NEVER and dispatcher.owes_commit:",
+        "what is held back is pushed with a later commit only",
+        1,
+    ),
+    Mutant(
         "tells-of-fsyncs-only-when-uncommitted",
         "entry_handler",
         "        if state.leader_id:\n            state.messages",
         "        if state.leader_id and state.matched_offset > state.committed_offset:\n"
         "            state.messages",
         "ours, seed 273: a follower far behind catches up at a heartbeat's pace",
-        405,
+        232,
     ),
     Mutant(
         "old-fsync-counts-for-new-bytes",
@@ -214,7 +222,7 @@ MUTANTS = (
         "if cut_count != self.cut_count or held <= self.held_offset:",
         "if held <= self.held_offset:",
         "an fsync that began before a cut is taken for one of what was written since",
-        23,
+        551,
     ),
     Mutant(
         "batch-crosses-terms",
@@ -222,7 +230,7 @@ MUTANTS = (
         "body = read[: state.terms.run_end(start, end_offset) - start]",
         "body = read",
         "bytes of two terms are sent as of one",
-        0,
+        7,
     ),
     Mutant(
         "matched-survives-the-leader",
@@ -230,7 +238,7 @@ MUTANTS = (
         "            self.matched_offset = self.committed_offset\n            self.hard",
         "            self.hard",
         "what one leader proved is believed of the next",
-        131,
+        167,
     ),
     Mutant(
         "configuration-outlives-its-record",
@@ -238,7 +246,7 @@ MUTANTS = (
         "        self.configurations = self.configurations.cut(phy_offset)\n",
         "",
         "a log that is cut keeps the members of the part that went",
-        10,
+        42,
     ),
     Mutant(
         "followers-ignore-configurations",
@@ -246,7 +254,7 @@ MUTANTS = (
         "            for row in configurations:\n",
         "            for row in ():\n",
         "only the leader knows who votes",
-        10,
+        3,
     ),
     Mutant(
         "learners-count",
@@ -254,7 +262,7 @@ MUTANTS = (
         "            for voter in state.configuration.voters\n        ]",
         "            for voter in state.configuration.members\n        ]",
         "a majority of members is no majority of voters",
-        35,
+        13,
     ),
     Mutant(
         "whoever-forgot-votes",
@@ -262,7 +270,7 @@ MUTANTS = (
         "        if state.impaired:\n",
         "        if False:\n",
         "fault S9: a wiped or damaged member helps to elect somebody who lacks what it has lost",
-        384,
+        59,
     ),
     Mutant(
         "lease-from-the-answer",
@@ -270,7 +278,7 @@ MUTANTS = (
         "self.echoed_ms = max(self.echoed_ms, response.sent_ms)",
         "self.echoed_ms = self._state.now_ms",
         "fault S11: a lease that counts from when the answer came",
-        782,
+        518,
     ),
     Mutant(
         "lease-longer-than-the-timeout",
@@ -350,7 +358,7 @@ MUTANTS = (
         "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
         "RequestKind.PRESENT: _modes(Mode.SERVE, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
         "fault S11: a leader that was cut off believes itself",
-        590,
+        62,
     ),
     Mutant(
         "installs-on-any-conflict",
@@ -358,7 +366,7 @@ MUTANTS = (
         "        if common < compare.begin_offset:\n",
         "        if common < compare.end_offset and compare.begin_offset:\n",
         "a log is emptied that shares bytes with the leader's",
-        0,
+        4,
     ),
 )
 

@@ -17,13 +17,13 @@ from trioha.sim.raft.simulation import Simulation
 _STEP_MS = 5
 
 
-def _calm(seed: int, member_count: int = 3) -> Options:
+def _calm(seed: int, member_count: int = 3, **settings: int) -> Options:
     """No faults but those that a test makes."""
     names = ("cuts", "assassin", "kills", "power_losses", "pauses", "full_disks", "transfers")
     more = ("membership", "trims", "wipes", "damage", "clock_jumps")
     return attrs.evolve(
         draw_options(seed),
-        settings=RaftSettings(),
+        settings=RaftSettings(**settings),  # type: ignore[arg-type]
         member_count=member_count,
         packets=PacketWeather(),
         disk=DiskWeather(fsync_ms_max=5),
@@ -105,6 +105,31 @@ def test_a_dead_leader_is_replaced_within_three_seconds(member_count: int, silen
     taken.sort()
     assert taken[50] <= 2000, f"half within {taken[50]} ms"
     assert taken[98] <= 3000, f"99 of 100 within {taken[98]} ms"
+
+
+@pytest.mark.parametrize("member_count", [3, 5])
+def test_spares_lose_no_time_when_the_leader_falls_silent(member_count: int) -> None:
+    """A spare that stands first cannot win. The member with the newer log stands right after it,
+    and does not wait for a timeout of its own."""
+    medians = []
+    for push_delay_ms in (0, 40):
+        taken = []
+        for seed in range(100):
+            options = attrs.evolve(
+                _calm(seed, member_count, push_delay_ms=push_delay_ms),
+                client_count=3,
+                client_pause_ms_max=0,
+            )
+            group = _Group(options)
+            group.elapse(200 + seed % 10 * 37)
+            dead = group.the_leader()
+            dead.is_retired = True
+            dead.stop(power=True)
+            taken.append(group.wait_for_another_leader(dead))
+        taken.sort()
+        medians.append(taken[50])
+        assert taken[98] <= 2300, f"{push_delay_ms}: 99 of 100 within {taken[98]} ms"
+    assert medians[1] <= medians[0] + 40, medians
 
 
 def test_a_transfer_stops_the_writes_for_a_moment_only() -> None:

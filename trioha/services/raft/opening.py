@@ -24,8 +24,9 @@ from trioha.services.raft.interfaces import MemberSetup
 from trioha.services.raft.replication import GroupReplication, identity_of, say_role
 from trioha.store.store_config import StoreConfig
 
-_COMMIT_DELAY_MS = 10
-"""Delay of a commit to followers: their readers wait longer by it while the group is idle."""
+_PUSH_DELAY_MS = 10
+"""Delay of pushes that no put waits for. Readers at followers wait so much longer, and puts once
+when the follower that answered them falls silent."""
 
 
 async def open_raft_broker(
@@ -108,7 +109,7 @@ def setup_of(config: BrokerConfig, addresses: BrokerAddresses) -> MemberSetup:
             election_timeout_max_ms=config.d_leger_election_timeout_max,
             early_election=config.d_leger_early_election,
             lease_reads=config.d_leger_lease_reads,
-            commit_delay_ms=_COMMIT_DELAY_MS,
+            push_delay_ms=_PUSH_DELAY_MS,
             replicated_in_memory=config.d_leger_replicated_in_memory,
             preferred_leader_ids=preferred_ids(config),
         ),

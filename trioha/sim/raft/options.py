@@ -94,7 +94,7 @@ def draw_options(seed: int) -> Options:
         caught_up_bytes=2000,
         preferred_leader_ids=("n1",) if rng.random() < 0.2 else (),
         # Drawn from a generator of its own, so that all other draws stay as they were.
-        commit_delay_ms=Random(f"commit delay {seed}").choice((0, 0, 10, 40)),
+        push_delay_ms=Random(f"commit delay {seed}").choice((0, 0, 10, 40)),
         early_election=hang_ups,
     )
     forgetful = rng.random() < 0.3

@@ -138,7 +138,7 @@ class Simulation:
                 break
         else:
             raise Violation(f"no agreement in {2 * LIVENESS_MS} ms: {self._disagreement()}")
-        leader = next(one for one in self.members.values() if one.node.is_serving)
+        (leader,) = self._serving()
         trimmed = {
             name: end
             for name, end in self.history.acknowledged.items()
@@ -146,9 +146,13 @@ class Simulation:
         }
         self.history.check(leader.disk, trimmed)
 
+    def _serving(self) -> list[SimMember]:
+        """The members that lead; one that was killed while it led is none of them."""
+        return [one for one in self.members.values() if one.is_up and one.node.is_serving]
+
     def _disagreement(self) -> str:
         """Return the first reason the members do not agree yet; empty if they agree."""
-        serving = [one for one in self.members.values() if one.is_up and one.node.is_serving]
+        serving = self._serving()
         if len(serving) != 1:
             return f"{len(serving)} leaders"
         leader = serving[0]

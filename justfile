@@ -116,6 +116,10 @@ bench-page *options="":
 bench-relay *options="":
     PYTHONPATH=tests python tests/bench/bench_relay.py {{ options }}
 
+# What a message costs a master in one set and in two, each on a core of its own.
+bench-sets *options="":
+    PYTHONPATH=tests python tests/bench/bench_sets.py {{ options }}
+
 # What a message costs each node: processor time, system calls, waits: `just bench-cost --rounds 3 --layout SYNC`.
 bench-cost *options="":
     PYTHONPATH=tests python -m bench.cost {{ options }}

@@ -318,6 +318,43 @@ def test_nothing_waits_for_a_spare_whose_log_is_compared() -> None:
     assert node.next_deadline_ms > 5042
 
 
+def test_while_the_leader_s_disk_is_slow_two_followers_make_the_commit() -> None:
+    node, log = _leader_with_a_spare()
+
+    def append(data: bytes, now_ms: int) -> list[Ready]:
+        log.data += data
+        node.appended(len(log.data), now_ms)
+        return _drain(node, log, now_ms)
+
+    assert _bodies(append(b"ab", 5021)) == [("n1", b"ab")]
+    _answer(node, "n1", 0, 3, 3, 5022)
+    node.on_time(5031)
+    assert _bodies(_drain(node, log, 5031)) == [("n2", b"ab")]
+    _answer(node, "n2", 0, 3, 3, 5032)
+    assert _drain(node, log, 5032)[-1].committed_offset == 3
+    assert {target for target, _ in _bodies(append(b"cd", 5033))} == {"n1", "n2"}
+    for member in ("n1", "n2"):
+        _answer(node, member, 0, 5, 5, 5034)
+    assert _drain(node, log, 5034)[-1].committed_offset == 5
+    # The disk is as fast as the followers' again.
+    node.flushed(5, 0, 5035)
+    assert len(_bodies(_put(node, log, b"ef", 5036))) == 2
+    _answer(node, "n1", 0, 7, 7, 5037)
+    assert _drain(node, log, 5037)[-1].committed_offset == 7
+    assert [target for target, _ in _bodies(_put(node, log, b"gh", 5038))] == ["n1"]
+
+
+def test_bytes_do_not_wait_for_a_spare_that_shall_lead() -> None:
+    node, log = _leader_with_a_spare()
+    _put(node, log, b"ab", 5021)
+    _answer(node, "n1", 0, 3, 3, 5022)
+    _drain(node, log, 5022)
+    assert node.transfer_leadership("n2", 5023) == ""
+    assert _bodies(_drain(node, log, 5023)) == [("n2", b"ab")]
+    _answer(node, "n2", 0, 3, 3, 5024)
+    assert [type(one) for one in _said(_drain(node, log, 5024))] == [say.TimeoutNow]
+
+
 def test_of_five_members_two_followers_get_bytes_at_once() -> None:
     settings = RaftSettings(push_delay_ms=10)
     followers = ("n1", "n2", "n3", "n4")

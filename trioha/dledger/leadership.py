@@ -95,7 +95,7 @@ class Leadership:
         """Send heartbeats and repeat lost pushes. Return False if no majority answered in time."""
         state = self._state
         if state.now_ms >= self._push_due_ms:
-            self._push_waiting()
+            self.push_waiting()
         # Check-quorum (thesis 6.2): a leader that a majority does not hear may have been replaced.
         if state.now_ms < self.next_heartbeat_ms:
             return True
@@ -230,7 +230,7 @@ class Leadership:
         self._dispatch_all()
         if before < state.configurations.latest_offset <= held:
             # A removed member gets this commit before its dispatcher is deleted.
-            self._push_waiting()
+            self.push_waiting()
             self._follow_configuration()
         for dispatcher in self.dispatchers.values():
             self._push_waits(dispatcher)
@@ -268,7 +268,8 @@ class Leadership:
         if self._push_due_ms == _NEVER and dispatcher.owes_push:
             self._push_due_ms = self._state.now_ms + self._state.settings.push_delay_ms
 
-    def _push_waiting(self) -> None:
+    def push_waiting(self) -> None:
+        """Push what waits now."""
         self._push_due_ms = _NEVER
         if self.may_push:
             for dispatcher in self.dispatchers.values():
@@ -278,7 +279,9 @@ class Leadership:
         """Make spares of the followers that no majority needs for the newest commit. HOT."""
         state = self._state
         voters, committed = state.configuration.voters, state.committed_offset
-        needed = majority(len(voters)) - (state.member_id in voters)
+        # While this member's own disk is slower, two followers of three make the commit.
+        holds = state.member_id in voters and state.held_offset >= committed
+        needed = majority(len(voters)) - holds
         quick = [one for one in self.dispatchers.values() if not one.is_spare]
         if len(quick) == needed and all(one.held_offset >= committed for one in quick):
             return

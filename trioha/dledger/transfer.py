@@ -54,6 +54,7 @@ class Transfer:
         self.target = target
         self.deadline_ms = state.now_ms + state.settings.election_timeout_min_ms
         self._told = False
+        self._leadership.push_waiting()
         self.step()
         return ""
 

@@ -147,7 +147,7 @@ MUTANTS = (
         "free = not state.voted_for and not state.leader_id",
         "free = True",
         "one vote per term, forgotten",
-        3,
+        5,
     ),
     Mutant(
         "never-forgets-a-vote",
@@ -181,7 +181,7 @@ MUTANTS = (
         "        if self._leadership is not None:\n            return False\n"
         "        leader_id = message.source if isinstance(message, _FROM_LEADER)",
         "fault B1: a member in a newer term never rejoins",
-        1,
+        74,
     ),
     Mutant(
         "lost-pushes-stay-lost",
@@ -254,7 +254,7 @@ MUTANTS = (
         "            for row in configurations:\n",
         "            for row in ():\n",
         "only the leader knows who votes",
-        3,
+        12,
     ),
     Mutant(
         "learners-count",
@@ -366,7 +366,7 @@ MUTANTS = (
         "        if common < compare.begin_offset:\n",
         "        if common < compare.end_offset and compare.begin_offset:\n",
         "a log is emptied that shares bytes with the leader's",
-        4,
+        12,
     ),
 )
 

@@ -92,7 +92,9 @@ async def test_transactions_survive_elections(
                 await hurt(group, await group.leader())
                 await group.leader()
         leader = await group.leader()
-        store = leader.node.store
-        end = leader.node.visibility.limit
+        node, store = leader.node, leader.node.store
+        # What ended last is appended, and may not be committed yet.
+        await group.wait(lambda: node.visibility.limit >= store.max_phy_offset)
+        end = node.visibility.limit
         log = Path(store.config.root) / "commitlog"
         load.check(one for one in iter_records(log, 0, end) if isinstance(one, Record))

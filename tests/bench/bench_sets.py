@@ -63,13 +63,15 @@ def measure(sets: int) -> Run:
         before = read_cpu(pids)
         per_s, count = send(namesrv, SECONDS)
         used = before.until(read_cpu(pids))
+        cluster.stop(60.0)
         masters_s = sum(used.by_name.values())
         return Run(per_s, masters_s / count * 1e6, masters_s / SECONDS)
 
 
 def send(namesrv: str, seconds: float) -> tuple[float, int]:
     """Send from one process as fast as it goes; return messages a second and their count."""
-    load = ("produce", "-t", TOPIC, "--concurrency", str(SENDERS), "--seconds", str(seconds))
+    load = ["produce", "-t", TOPIC, "--concurrency", str(SENDERS)]
+    load += ["--seconds", str(seconds), "--warm-up", "0"]
     command = [sys.executable, "-m", "trioha", "bench", *load, "-n", namesrv, "-q", "-o", "json"]
     done = subprocess.run(command, check=True, capture_output=True)
     report: Mapping[str, float] = json.loads(done.stdout)["report"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 import attrs
+from bench.bench_raft import merge
 from bench.peer.report import figure_cell, replace_section, table_line
 from bench.peer.results import Results, Sample, load_results
 from bench.peer.rows import FIRST_SEND, HA_RATE, P50, PER_S, Goal, Metric, all_rows
@@ -154,12 +155,15 @@ def make_section(columns: Mapping[Column, Sequence[Results]]) -> str:
         table_line(["---"] * (1 + len(COLUMNS))),
     ]
     missed = 0
+    used: Counter[tuple[Column, int]] = Counter()
     for row in first_rows():
         cells = [row.title]
         for column in COLUMNS:
-            summary = next(
-                (one for results in columns[column] if (one := find(row, column, results))), None
-            )
+            summary = None
+            for place, results in enumerate(columns[column]):
+                if (summary := find(row, column, results)) is not None:
+                    used[column, place] += 1
+                    break
             if summary is None and column in row.goals:
                 raise ValueError(f"{row.row} was not measured: {COLUMNS[column]}")
             missed += summary is not None and summary.reached is False
@@ -167,7 +171,10 @@ def make_section(columns: Mapping[Column, Sequence[Results]]) -> str:
         lines.append(table_line(cells))
     lines += ["", f"{missed} of {sum(len(row.goals) for row in first_rows())} aims are missed.", ""]
     lines += [
-        f"* {COLUMNS[column]}: {_how(results)}" for column in COLUMNS for results in columns[column]
+        f"* {COLUMNS[column]}, rows: {used[column, place]}; {_how(results)}"
+        for column in COLUMNS
+        for place, results in enumerate(columns[column])
+        if used[column, place]
     ]
     return "\n".join(lines)
 
@@ -175,12 +182,13 @@ def make_section(columns: Mapping[Column, Sequence[Results]]) -> str:
 def _how(results: Results) -> str:
     """When, with what and how often it was measured."""
     setup = results.setup
-    return f"measured {setup['measured']}, {setup['trioha']}; {setup['method']}"
+    rounds = setup["method"].partition(",")[0]
+    return f"{setup['measured']}, {rounds}, {setup['trioha']}"
 
 
 def main() -> int:
     options = parser().parse_args()
-    setup, raft = raft_samples.load(options.raft)
+    setup, raft = merge([raft_samples.load(path) for path in options.raft])
     quiet = [load_results(options.quiet), load_results(options.whole), as_results(setup, raft)]
     section = make_section(
         {
@@ -203,9 +211,16 @@ def parser() -> argparse.ArgumentParser:
         ("quiet", "of the sends, in more rounds"),
         ("busy", "of the same with --neighbours 2"),
         ("pure", "of the same with a checkout that is not compiled"),
-        ("raft", "of bench-raft"),
     ):
         made.add_argument(f"--{name}", type=Path, required=True, metavar="RESULTS", help=text)
+    made.add_argument(
+        "--raft",
+        type=Path,
+        required=True,
+        nargs="+",
+        metavar="RESULTS",
+        help="of bench-raft; rows of a later file replace those of an earlier one",
+    )
     made.add_argument("--docs", type=Path, default=PAGE, help="page to write")
     return made
 

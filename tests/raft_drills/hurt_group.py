@@ -270,7 +270,8 @@ class HurtGroup:
         wait_until("whole", whole, within_s)
 
     def wait_level(self, within_s: float = SETTLE_S) -> int:
-        """Nothing is sent any more: every log ends where the others do, all of it committed.
+        """Nothing is sent any more: every log ends where the others do, all of it committed, and
+        every member has applied the same changes of tables.
 
         Returns where.
         """
@@ -282,7 +283,9 @@ class HurtGroup:
                 for raft in self.rafts().values()
                 for key in ("end_offset", "held_offset", "committed_offset")
             ]
-            return (len(ends) == 3 * self.size and len(set(ends)) == 1) or self.describe()
+            applied = {raft["metadata"]["applied_offset"] for raft in self.rafts().values()}
+            is_level = len(ends) == 3 * self.size and len(set(ends)) == 1 == len(applied)
+            return is_level or self.describe()
 
         wait_until("level", level, within_s)
         return ends[0]

@@ -70,7 +70,7 @@ def main(words: list[str]) -> int:
 
 def run_gate(steps: tuple[plan.Step, ...]) -> int:
     """Run all of them, whatever fails on the way; only without packages nothing can be judged."""
-    run = Steps("gate")
+    run = Steps("gate", limit_s=plan.GATE_LIMIT_S - 2 * plan.GRACE_S)
     for step in steps:
         run.carry_out(step)
         if step != plan.STATIC:
@@ -142,6 +142,7 @@ def account(run: Steps, tier: str) -> int:
     for table in (timings.slowest_table, timings.folder_table, timings.step_table):
         print("\n".join(table(outcome.times, last)), end="\n\n")
     print("\n".join(["skipped:", *outcome.skips] if outcome.skips else ["skipped: nothing"]))
+    print("\n".join(["noted:", *outcome.notes] if outcome.notes else ["noted: nothing"]))
     if outcome.failures:
         say("FAILED")
         print("\n".join(outcome.failures))

@@ -28,6 +28,8 @@ class Case:
     """Set-up, call and tear-down."""
     outcome: Outcome
     reason: str = ""
+    noted: tuple[str, ...] = ()
+    """What the test wants to be read although it passed: its properties called "noted"."""
 
     @property
     def folder(self) -> str:
@@ -48,6 +50,9 @@ def read_report(path: Path) -> list[Case]:
 def _case(element: tree.Element) -> Case:
     seconds = float(element.get("time") or 0)
     name = _name(element.get("classname") or "", element.get("name") or "")
+    noted = tuple(
+        one.get("value") or "" for one in element.iter("property") if one.get("name") == "noted"
+    )
     for tag in ("error", "failure"):
         found = element.find(tag)
         if found is not None:
@@ -55,7 +60,7 @@ def _case(element: tree.Element) -> Case:
     found = element.find("skipped")
     if found is not None:
         return Case(name, seconds, "skipped", found.get("message") or "")
-    return Case(name, seconds, "passed")
+    return Case(name, seconds, "passed", noted=noted)
 
 
 def _name(module: str, test: str) -> str:

@@ -1,7 +1,8 @@
 """The plans of the gate and of a release: steps, paths, limits, allowed skips. No I/O.
 
-A step is a pytest run, a command, or one of the jobs in `__main__`. The limits of the gate's steps
-add up to less than its own, so that a step that hangs does not cost the run.
+A step is a pytest run, a command, or one of the jobs in `__main__`. Its limit in the gate is at
+least three times what it takes on the machine whose timings are kept: others are half as fast. One
+step that hangs up to its limit leaves all others their time.
 """
 
 from __future__ import annotations
@@ -123,20 +124,21 @@ GATE: tuple[Step, ...] = (
     STATIC,
     BUILD,
     Tests(
-        *("quick", "tests without real clusters, plain Python", 960, QUICK),
+        *("quick", "tests without real clusters, plain Python", 1500, QUICK),
         build="pure",
         workers=3,  # some of them start processes, and wait
     ),
-    Tests("compiled", "the same where compiled modules are", 480, QUICK, COMPILED_PATHS, workers=3),
+    Tests("compiled", "the same where compiled modules are", 600, QUICK, COMPILED_PATHS, workers=3),
     Tests("simulations", "drawn seeds, known faults", 360, "slow", SIMULATION_PATHS),
     Tests(
         *(
             "real",
             "real processes, stock clients, Java, Spark",
-            2280,
+            3600,
             "slow or interop",
             REAL_PATHS,
         ),
+        test_limit_s=600,  # one starts Spark three times, which took 107 s on a slow machine
         workers=4,  # half of their time these tests wait
     ),
     SAME_FILES,
@@ -276,11 +278,3 @@ def named(steps: tuple[Step, ...], names: list[str]) -> tuple[Step, ...]:
         if name not in known:
             raise ValueError(f"unknown step {name!r}; there are {', '.join(known)}")
     return tuple(step for step in steps if step.name in names)
-
-
-def limit_of(steps: tuple[Step, ...]) -> int:
-    """Return the seconds that the steps may take together, with the grace of each.
-
-    `static` runs beside `build`, which may take as long.
-    """
-    return sum(step.limit_s + GRACE_S for step in steps if step != STATIC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -28,6 +29,8 @@ class Outcome:
     failures: list[str] = field(default_factory=list)
     """Sentences, each begins with the name of its step."""
     skips: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What tests noted although they passed."""
 
     @property
     def line(self) -> str:
@@ -38,9 +41,11 @@ class Outcome:
 class Steps:
     """One run of a tier."""
 
-    def __init__(self, tier: str, *, samples: bool = False) -> None:
-        """`samples`: run no more than the sample of a step that has one."""
+    def __init__(self, tier: str, *, samples: bool = False, limit_s: float = math.inf) -> None:
+        """`samples`: run no more than the sample of a step that has one. `limit_s`: for all steps
+        together; the last ones have what those before them left."""
         self.outcome = Outcome()
+        self._all = Budget.of(limit_s)
         self._tier = tier
         self._samples = samples
         self._before: str | None = None
@@ -59,7 +64,7 @@ class Steps:
             self._beside.append(_Background(step, [sys.executable, "-m", "gate.static"]))
             print("runs beside the next step", flush=True)
             return True
-        budget = Budget.of(step.limit_s)
+        budget = Budget.of(min(step.limit_s, self._all.left_s))
         began_s = time.monotonic()
         cases: list[Case] = []
         failure = ""
@@ -101,6 +106,9 @@ class Steps:
                 f"{step.name}: {case.name}: {case.reason}"
                 for case in cases
                 if case.outcome == "skipped"
+            ]
+            self.outcome.notes += [
+                f"{step.name}: {case.name}: {words}" for case in cases for words in case.noted
             ]
         self.outcome.totals += found
         if failure:

@@ -47,7 +47,9 @@ def test_the_last_line_of_a_gate_that_holds(
     assert program.main([]) == 0
     out = capfd.readouterr().out
     assert "\n== one: tries one\nfine\n" in out
-    assert out.endswith("skipped: nothing\n\n== all held\n0 passed, 0 failed, 0 skipped\n")
+    assert out.endswith(
+        "skipped: nothing\nnoted: nothing\n\n== all held\n0 passed, 0 failed, 0 skipped\n"
+    )
 
 
 def test_a_gate_goes_on_after_a_step_that_failed_and_fails(
@@ -59,6 +61,15 @@ def test_a_gate_goes_on_after_a_step_that_failed_and_fails(
     assert "== two: tries two\n2\n" in out
     assert "== FAILED\none: exit code 4: " in out
     assert out.endswith("\n0 passed, 1 failed, 0 skipped\n")
+
+
+def test_a_step_ends_when_the_time_of_the_gate_is_over(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan_of(monkeypatch, "gate", script("one", "import time; time.sleep(50)"))
+    monkeypatch.setattr(plan, "GATE_LIMIT_S", 2 * plan.GRACE_S + 0.2)
+    assert program.main([]) == 1
+    assert "== FAILED\none: did not end in time: " in capfd.readouterr().out
 
 
 def test_a_test_that_fails_fails_the_gate_and_is_counted_once(

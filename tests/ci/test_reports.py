@@ -14,7 +14,9 @@ from gate.timings import StepTimes
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites name="pytest tests"><testsuite name="pytest" tests="5">
 <testcase classname="tests.wire.test_route" name="test_cut[a@b]" time="1.25" />
-<testcase classname="tests.raft_drills.test_rounds" name="test_share[cut]@drills" time="60.5" />
+<testcase classname="tests.raft_drills.test_rounds" name="test_share[cut]@drills" time="60.5">
+<properties><property name="noted" value="cpp-consume-4 stood still" />
+<property name="other" value="1" /></properties></testcase>
 <testcase classname="tests.broker.test_metadata.TestReplication" name="runTest" time="3">
 <failure message="assert 1 == 2">...</failure></testcase>
 <testcase classname="tests.broker.test_metadata.TestReplication" name="runTest" time="0.5">
@@ -42,6 +44,10 @@ def test_a_report_names_tests_by_their_files(cases: list[Case]) -> None:
     ]
     assert [case.folder for case in cases] == ["wire", "raft_drills", "broker", "broker", "."]
     assert cases[4].reason == "one process"
+
+
+def test_a_report_has_what_a_test_that_passed_noted(cases: list[Case]) -> None:
+    assert [case.noted for case in cases] == [(), ("cpp-consume-4 stood still",), (), (), ()]
 
 
 def test_a_test_that_fails_twice_has_failed_once(cases: list[Case]) -> None:

@@ -64,6 +64,22 @@ def test_short_writes_are_continued(store_path: Path, monkeypatch: pytest.Monkey
     assert file.buffer[5:15] == b"0123456789"
 
 
+def test_a_large_write_goes_in_pieces(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite, sizes = os.pwrite, []
+
+    def count(fd: int, data: bytes, at: int) -> int:
+        sizes.append(len(data))
+        return pwrite(fd, data, at)
+
+    monkeypatch.setattr(os, "pwrite", count)
+    file = MappedFile(store_path / "0", 0, 512 * 1024, 16 * 1024)
+    file.create()
+    data = os.urandom(300 * 1024)
+    file.write(5, data)
+    assert sizes == [128 * 1024, 128 * 1024, 44 * 1024]
+    assert bytes(file.view[5 : 5 + len(data)]) == data
+
+
 def test_written_and_mapped_bytes_are_the_same(store_path: Path) -> None:
     file = make(store_path, keep_descriptor=True)
     file.buffer[0:4] = b"abcd"

@@ -23,6 +23,9 @@ from trioha.errors import DiskFull, StoreError
 from trioha.wire.remoting_command import Buffer
 
 _PIECE_BYTES = 1 << 20
+_WRITE_BYTES: Final = 128 << 10
+"""Most bytes in one write. For one of a mebibyte the kernel asks for so much memory in one piece,
+and some hosts have none at hand: they take three to ten times as long over it."""
 _ZEROS = bytes(_PIECE_BYTES)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -183,9 +186,11 @@ class MappedFile:
 
     @staticmethod
     def _pwrite(fd: int, position: int, data: Buffer) -> None:
-        written = os.pwrite(fd, data, position)
+        # Mostly one write does it.
+        written = os.pwrite(fd, data, position) if len(data) <= _WRITE_BYTES else 0
         while written < len(data):
-            written += os.pwrite(fd, memoryview(data)[written:], position + written)
+            piece = memoryview(data)[written : written + _WRITE_BYTES]
+            written += os.pwrite(fd, piece, position + written)
 
     def sync(self) -> None:
         """Bring the file to disk. Safe in another thread, also while the file is being deleted.

@@ -96,7 +96,7 @@ def _check_tables(node: Node) -> None:
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
 def test_a_frame_that_is_none_closes_its_connection_alone(broker: Node, frame: bytes) -> None:
     before = len(journal(broker, "connection_closed"))
-    with undisturbed(broker.address, "T"), RawPeer(broker.address) as peer:
+    with undisturbed(broker, "T"), RawPeer(broker.address) as peer:
         peer.send(frame).wait_closed(within_s=5.0)
     wait_until("told", lambda: len(journal(broker, "connection_closed")) > before)
     told = journal(broker, "connection_closed")[before:]
@@ -106,7 +106,7 @@ def test_a_frame_that_is_none_closes_its_connection_alone(broker: Node, frame: b
 
 def test_half_a_frame_then_silence_closes_after_the_frame_timeout(broker: Node) -> None:
     whole = encode(RemotingCommand(RequestCode.HEART_BEAT, body=b"{}"))
-    with undisturbed(broker.address, "T"), RawPeer(broker.address) as peer:
+    with undisturbed(broker, "T"), RawPeer(broker.address) as peer:
         elapsed_s = peer.send(whole[: len(whole) // 2]).wait_closed()
     assert elapsed_s + 0.1 >= FRAME_TIMEOUT_MS / 1000
 
@@ -121,7 +121,7 @@ def test_a_thousand_idle_connections_cost_little_and_are_given_back(broker: Node
     def served(count: int) -> bool:
         return bool(node_status(broker)["client_connections"] >= count)
 
-    with undisturbed(broker.address, "T"):
+    with undisturbed(broker, "T"):
         before = footprint(broker.process.pid)
         try:
             for _ in range(3):
@@ -152,7 +152,7 @@ def test_silent_connections_leave_descriptors_to_the_store(broker: Node) -> None
     silent: list[RawPeer] = []
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
     try:
-        with undisturbed(broker.address, "T"):
+        with undisturbed(broker, "T"):
             silent += [RawPeer(broker.address) for _ in range(400)]
             for number in range(8):
                 put_topic(broker.address, f"D{number}")
@@ -181,7 +181,7 @@ def test_a_client_that_never_reads_is_closed_and_costs_a_bounded_outbox(broker: 
     # Answers of 256 KiB each: asked for thousands of times they are a gigabyte.
     asking = encode(pull("T", "g", queue_id=1)) * 20
     with (
-        undisturbed(broker.address, "T"),
+        undisturbed(broker, "T"),
         RawPeer(broker.address, receive_bytes=4096) as peer,
     ):
         peer.socket.settimeout(1.0)
@@ -269,7 +269,7 @@ def _refuse_topic(broker: Node, name: str) -> None:
         RemotingCommand(RequestCode.GET_MAX_OFFSET, fields),
         RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, fields),
     ]
-    with undisturbed(broker.address, "T"):
+    with undisturbed(broker, "T"):
         for command in commands:
             answer = request(broker.address, command)
             assert answer.code != ResponseCode.SUCCESS, (command.code, name)
@@ -308,7 +308,7 @@ def test_an_illegal_group_is_refused_and_nothing_is_kept_of_it(broker: Node, gro
     member = ConsumerData(group, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING)
     member = attrs.evolve(member, subscriptions=[SubscriptionData("T", "*")])
     heartbeat = HeartbeatData("client", [ProducerData(group)], [member])
-    with undisturbed(broker.address, "T"):
+    with undisturbed(broker, "T"):
         for command in refused:
             answer = request(broker.address, command)
             assert answer.code != ResponseCode.SUCCESS, (command.code, group)
@@ -327,7 +327,7 @@ def test_an_illegal_group_is_refused_and_nothing_is_kept_of_it(broker: Node, gro
 
 def test_a_body_beyond_the_limit_is_refused_and_one_of_the_limit_is_not(broker: Node) -> None:
     queue = MessageQueue("T", "", 2)
-    with undisturbed(broker.address, "T"):
+    with undisturbed(broker, "T"):
         for size, code in (
             (4 * MIB + 1, ResponseCode.MESSAGE_ILLEGAL),
             (15 * MIB, ResponseCode.MESSAGE_ILLEGAL),
@@ -350,6 +350,6 @@ REPORTS = {
 def test_nonsense_on_the_ha_port_is_refused_and_told(broker: Node, data: bytes) -> None:
     assert broker.ha_address is not None
     before = len(journal(broker, "ha_refused"))
-    with undisturbed(broker.address, "T"), RawPeer(broker.ha_address) as peer:
+    with undisturbed(broker, "T"), RawPeer(broker.ha_address) as peer:
         peer.send(data).wait_closed(within_s=5.0)
     wait_until("told", lambda: len(journal(broker, "ha_refused")) > before)

@@ -240,7 +240,7 @@ def test_a_port_in_use_disturbs_nobody(cluster: Cluster, processes: Processes) -
     cluster.start()
     create_topic(cluster.master.address, cluster.namesrv, "T")
     host, port = cluster.master.address.rsplit(":", 1)
-    with undisturbed(cluster.master.address, "T"):
+    with undisturbed(cluster.master, "T"):
         for listen, ha_listen in ((cluster.master.address, ""), ("", cluster.master.ha_address)):
             done = run_trioha(
                 *("run", "broker", "--name", "second", "--store", str(processes.root / "second")),
@@ -261,7 +261,7 @@ def test_a_locked_store_is_named_and_its_owner_goes_on(
 ) -> None:
     cluster.start()
     create_topic(cluster.master.address, cluster.namesrv, "T")
-    with undisturbed(cluster.master.address, "T"):
+    with undisturbed(cluster.master, "T"):
         second = trioha_broker(
             processes,
             cluster.namesrv,

@@ -268,3 +268,9 @@ def footprint(pid: int) -> Footprint:
     )
     anonymous_kb = int(fields["RssAnon"].split()[0])
     return Footprint(len(os.listdir(f"/proc/{pid}/fd")), anonymous_kb * 1024)
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of all threads of a process since its start, in ticks of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from support.histories.commitlog import stored_messages
 from support.histories.judge import demand_none, judge_log, log_counts, stored_by_name
 from support.histories.messages import Stored
 from support.histories.senders import Attempt, OwnSender, Sender, StockSender
-from support.peers.clients import Clients, StockConsumer
+from support.histories.stood_still import told, wait_for_names
+from support.peers.clients import KINDS, Clients, Kind, StockConsumer
 from support.processes.admin import create_topic
 from support.processes.rig import Processes, running_processes
 from support.processes.status import check_sound
@@ -35,7 +37,6 @@ from support.suite.drawn_seed import drawn_seed
 TOPIC = "drill"
 QUEUES = 4
 READ_S = 90.0
-READERS = ("cpp", "js")
 IN_A_ROW = 5
 
 
@@ -62,7 +63,7 @@ class Drill:
     def __init__(self, processes: Processes, *, slave_count: int = 1) -> None:
         self.set = ReplicaSet(processes, slave_count=slave_count).start()
         create_topic(self.set.master.address, self.set.namesrvs[0].address, TOPIC, QUEUES)
-        clients = Clients(processes)
+        self._clients = clients = Clients(processes)
         namesrv = self.set.namesrv
         self.senders: list[Sender] = [
             OwnSender("own", namesrv, TOPIC),
@@ -73,13 +74,12 @@ class Drill:
             ),
             StockSender("cpp", clients.producer("cpp", namesrv, timeout_ms=3000), TOPIC),
         ]
-        self.readers: dict[str, StockConsumer] = {
-            kind: clients.consumer(kind, namesrv, f"readers-{kind}", TOPIC)  # type: ignore[arg-type]
-            for kind in READERS
-        }
+        self.readers = {kind: self._start_reader(kind) for kind in KINDS}
+        self.stood_still: list[str] = []
+        """Of each stock client whose own library stopped working, what happened."""
         self._master: str | None = self.set.master.address
         self.watches = [
-            OffsetWatch(lambda: self._master, f"readers-{kind}", TOPIC, QUEUES) for kind in READERS
+            OffsetWatch(lambda: self._master, f"readers-{kind}", TOPIC, QUEUES) for kind in KINDS
         ]
         self.gaps = {"planned": Gaps(), "forced": Gaps()}
         for sender in self.senders:
@@ -87,6 +87,9 @@ class Drill:
         self.wait_for_everybody()
         for watch in self.watches:
             watch.start()
+
+    def _start_reader(self, kind: Kind) -> StockConsumer:
+        return self._clients.consumer(kind, self.set.namesrv, f"readers-{kind}", TOPIC)
 
     def wait_for_everybody(self) -> None:
         """Every client has found the master of the moment."""
@@ -148,7 +151,9 @@ class Drill:
         self.set.wait_whole()
         self.set.wait_level()
         for kind, reader in self.readers.items():
-            _wait_for_names(kind, reader, acknowledged)
+            fresh = wait_for_names(reader, acknowledged, partial(self._start_reader, kind), READ_S)
+            if fresh is not None:
+                self.stood_still.append(told(reader, fresh))
         for watch in self.watches:
             watch.stop()
         master = self.set.master
@@ -166,6 +171,7 @@ class Drill:
                 sender.label: sum(one.is_ok for one in sender.attempts) for sender in self.senders
             },
             **log_counts([one.put for one in attempts], log),
+            "stood_still": self.stood_still,
             "offset_regressions": len(regressions),
             "offset_looks": sum(watch.looks for watch in self.watches),
             "stored_twice_by_a_client_that_tried_again": sum(
@@ -192,14 +198,6 @@ def check_log(commitlog: Path, attempts: Sequence[Attempt]) -> list[Stored]:
     log = list(stored_messages(commitlog, TOPIC))
     demand_none([finding.words for finding in judge_log([one.put for one in attempts], log)])
     return log
-
-
-def _wait_for_names(kind: str, reader: StockConsumer, wanted: set[str]) -> None:
-    def missing() -> set[str]:
-        bodies = [message.body for message in list(reader.messages)]
-        return wanted - {body[:24].rstrip() for body in bodies if body is not None}
-
-    reader.wait_until(lambda: not missing(), f"{kind}: all acknowledged messages", READ_S)
 
 
 def spread_ms(seconds: Sequence[float]) -> dict[str, float]:

@@ -29,8 +29,8 @@ from failover_drills.strikable_steps import MASTER_STEPS, OTHER_STEPS, TARGET_ST
 from failover_drills.traps import Trap
 from failover_drills.watched_set import TOPIC, WatchedSet
 from support.clusters.replica_set import SETTINGS
-from support.histories.messages import NAME_COLUMNS
 from support.histories.senders import Sender, StockSender
+from support.histories.stood_still import told, wait_for_names
 from support.peers.clients import Clients, StockConsumer
 from support.processes.admin import wait_for_route
 from support.processes.namespaces import Net, open_net
@@ -123,15 +123,18 @@ class Rounds:
         self.seconds: list[float] = []
         self._net = net
         self._say = say
-        clients = Clients(processes)
+        self._clients = clients = Clients(processes)
+        self.stood_still: list[str] = []
+        """Of each stock client whose own library stopped working, what happened."""
 
         def stock(namesrv: str) -> list[Sender]:
             return [StockSender("cpp", clients.producer("cpp", namesrv, timeout_ms=3000), TOPIC)]
 
         self.watched = WatchedSet(processes, settings=QUICK, net=net, more_senders=stock)
-        self.reader: StockConsumer = clients.consumer(
-            "cpp", self.watched.set.namesrv, READERS, TOPIC
-        )
+        self.reader = self._start_reader()
+
+    def _start_reader(self) -> StockConsumer:
+        return self._clients.consumer("cpp", self.watched.set.namesrv, READERS, TOPIC)
 
     def run(self, numbers: range) -> None:
         """Errors: AssertionError when a round leaves a set that does not become whole."""
@@ -146,13 +149,24 @@ class Rounds:
     def account(self) -> dict[str, Any]:
         """Judge what happened. Errors: AssertionError with every finding."""
         watched = self.watched
-        missed: set[str] = set()
+        missed: list[ProcessFailed] = []
 
         def read_all() -> None:
-            missed.update(self._not_consumed(watched.acknowledged))
+            wanted = watched.acknowledged
+            try:
+                fresh = wait_for_names(
+                    self.reader, wanted, self._start_reader, READ_S, while_any_comes=True
+                )
+            except ProcessFailed as failure:
+                missed.append(failure)
+            else:
+                if fresh is not None:
+                    self.stood_still.append(told(self.reader, fresh))
 
+        # What is wrong with the log says more than what a consumer misses of it.
         verdict = watched.account(read_all)
-        assert not missed, f"{len(missed)} acknowledged messages were not read: {min(missed)}"
+        for failure in missed:
+            raise failure
         statuses = Counter(one.status for one in watched.attempts)
         return {
             "seed": self.seed,
@@ -165,20 +179,8 @@ class Rounds:
             "offset_answers": len(watched.probes.told),
             "commits": len(watched.probes.commits),
             "slowest_round_s": round(max(self.seconds), 1),
+            "stood_still": self.stood_still,
         }
-
-    def _not_consumed(self, acknowledged: set[str]) -> set[str]:
-        """Return the acknowledged messages that the consumer was not given while it got any."""
-
-        def missing() -> set[str]:
-            bodies = [message.body for message in list(self.reader.messages)]
-            return acknowledged - {body[:NAME_COLUMNS].rstrip() for body in bodies if body}
-
-        left = len(acknowledged) + 1
-        while left > (left := len(missing())) > 0:
-            with contextlib.suppress(ProcessFailed):
-                self.reader.wait_until(lambda: not missing(), "all acknowledged messages", READ_S)
-        return missing()
 
 
 class _Round:
@@ -337,6 +339,7 @@ def run_many(root: Path, seed: int, rounds: int, *, cuts: bool, say: Say = print
     total: Counter[str] = Counter()
     sends: Counter[str] = Counter()
     slowest_s = 0.0
+    stood_still: list[str] = []
     for first in range(0, rounds, ROUNDS_PER_SET):
         numbers = range(first, min(rounds, first + ROUNDS_PER_SET))
         home = root / f"set-{first}"
@@ -345,6 +348,7 @@ def run_many(root: Path, seed: int, rounds: int, *, cuts: bool, say: Say = print
         say(json.dumps(account))
         sends.update(account.pop("sends"))
         slowest_s = max(slowest_s, account.pop("slowest_round_s"))
+        stood_still += account.pop("stood_still")
         account.pop("seed")
         total.update(account)
         shutil.rmtree(home)
@@ -354,4 +358,10 @@ def run_many(root: Path, seed: int, rounds: int, *, cuts: bool, say: Say = print
     assert total["acknowledged"] >= 40 * rounds, total
     assert total["acknowledged_to_cpp"] >= 2 * rounds, total
     assert total["commits"] >= 10 * rounds, total
-    return {"seed": seed, **total, "sends": dict(sends), "slowest_round_s": slowest_s}
+    return {
+        "seed": seed,
+        **total,
+        "sends": dict(sends),
+        "slowest_round_s": slowest_s,
+        "stood_still": stood_still,
+    }

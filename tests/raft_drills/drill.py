@@ -159,6 +159,7 @@ class Drill:
             "stock_acknowledged": {
                 sender.label: sum(one.is_ok for one in sender.attempts) for sender in load.routed
             },
+            "stood_still": load.stood_still,
             "recovery_ms": spread_ms([one.recovery_s for one in self.rounds]),
         }
 

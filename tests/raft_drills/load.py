@@ -20,7 +20,8 @@ from support.histories.commitlog import stored_messages
 from support.histories.judge import History, Read
 from support.histories.messages import Stored, name_of
 from support.histories.senders import OwnSender, Sender, StockSender
-from support.peers.clients import Clients, StockConsumer
+from support.histories.stood_still import told, wait_for_names
+from support.peers.clients import KINDS, Clients, Kind, StockConsumer
 
 PERIOD_S = 0.02
 PROGRESS_S = 30.0
@@ -59,6 +60,9 @@ class RaftLoad:
         self.makers = [TopicKeeper(member.member_id, member.address) for member in group.members]
         self.routed: list[Sender] = []
         self.consumers: dict[str, StockConsumer] = {}
+        self.stood_still: list[str] = []
+        """Of each stock client whose own library stopped working, what happened."""
+        self._stock = stock
         if stock is not None:
             self._add_stock(stock)
 
@@ -71,10 +75,11 @@ class RaftLoad:
             StockSender("js", js, topic),
             StockSender("cpp", cpp, topic),
         ]
-        self.consumers = {
-            "js": clients.consumer("js", namesrv, "drill-js", topic),
-            "cpp": clients.consumer("cpp", namesrv, "drill-cpp", topic),
-        }
+        self.consumers = {kind: self._start_consumer(kind) for kind in KINDS}
+
+    def _start_consumer(self, kind: Kind) -> StockConsumer:
+        assert self._stock is not None, "this load has no stock clients"
+        return self._stock.consumer(kind, self.group.namesrv, f"drill-{kind}", self.topic)
 
     def start(self) -> RaftLoad:
         for client in (*self.senders, *self.readers, *self.keepers, *self.makers):
@@ -154,12 +159,12 @@ class RaftLoad:
     def wait_for_stock_consumers(self) -> None:
         """They have read everything that a stock client, or ours, was acknowledged."""
         wanted = {one.name for sender in self.routed for one in sender.attempts if one.is_ok}
-        for kind, consumer in self.consumers.items():
-            consumer.wait_until(
-                partial(_has_seen, consumer, wanted),
-                f"{kind}: all that was acknowledged",
-                STOCK_READ_S,
-            )
+        for kind in KINDS if self.consumers else ():
+            consumer, restart = self.consumers[kind], partial(self._start_consumer, kind)
+            fresh = wait_for_names(consumer, wanted, restart, STOCK_READ_S)
+            if fresh is not None:
+                self.consumers[f"{kind} again"] = fresh
+                self.stood_still.append(told(consumer, fresh))
 
     def finish(self) -> tuple[History, list[Stored]]:
         """Stop sending, read all of it everywhere, stop the group and judge.
@@ -201,10 +206,6 @@ class RaftLoad:
         for maker in self.makers:
             history.topic_changes += maker.changes
         return history
-
-
-def _has_seen(consumer: StockConsumer, wanted: set[str]) -> bool:
-    return wanted <= {name_of((body or "").encode()) for body in consumer.bodies}
 
 
 def _queue_ends(log: Iterable[Stored], queues: int) -> dict[int, int]:

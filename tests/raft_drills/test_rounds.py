@@ -8,6 +8,7 @@ progress goes back; see `history`. A thousand rounds and more: `just raft-drill 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.kind for plan in PLANS])
-def test_a_group_lives_through_its_share_of_a_hundred_faults(plan: Plan, tmp_path: Path) -> None:
+def test_a_group_lives_through_its_share_of_a_hundred_faults(
+    plan: Plan, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     rounds = round(plan.share * RAFT_ROUNDS / 100)
     account = live(plan, tmp_path, drawn_seed(f"raft-{plan.kind}"), rounds, print)
     print(json.dumps(account, indent=2))
+    for words in account["stood_still"]:
+        record_property("noted", words)

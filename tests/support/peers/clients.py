@@ -208,6 +208,13 @@ class StockConsumer(Client):
     def bodies(self) -> list[str | None]:
         return [message.body for message in list(self.messages)]
 
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds since its library wrote to a log of its own; None unless it has one (C++)."""
+        home = self.process.cwd
+        logs = [path.stat().st_mtime for path in home.glob("logs/rocketmq-cpp/*")] if home else []
+        return time.time() - max(logs) if logs else None
+
     def wait_for_count(self, count: int, within_s: float = RECEIVE_S) -> list[Received]:
         """Wait for `count` deliveries, repeated ones counted."""
         self.wait_until(

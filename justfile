@@ -98,7 +98,7 @@ bench *options="":
 
 # Rows of `trioha bench`, several rounds, into docs/benchmarks-appendix.md.
 bench-figures *options="":
-    python tests/bench/figures.py {{ options }}
+    PYTHONPATH=tests python tests/bench/figures.py {{ options }}
 
 # Java's broker and trioha under the same loads, in turns: `just bench-peer --quick`, `--help`.
 bench-peer *options="":

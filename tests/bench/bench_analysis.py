@@ -31,13 +31,12 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from bench.page import marks, replace_section
 
 from trioha.compiled import this_build
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks-appendix.md"
-BEGIN = "<!-- bench-analysis: begin. Made by `just bench-analysis`. -->"
-END = "<!-- bench-analysis: end -->"
 MIB = 1 << 20
 GIB = 1 << 30
 SAMPLE_INTERVAL_S = 0.2
@@ -129,7 +128,8 @@ def main() -> None:
 
     def tell(rows: Sequence[Row]) -> None:
         if not options.dry_run:
-            PAGE.write_text(_merged(PAGE.read_text(), _section(rows)))
+            section = _section(rows)
+            PAGE.write_text(replace_section(PAGE.read_text(), section, *marks("bench-analysis")))
 
     if options.directory is not None:
         rows = _rows(options.directory, sizes, cores, one_core_max, other, tell)
@@ -422,8 +422,6 @@ def _descendants(root: int) -> list[int]:
 
 def _section(rows: Sequence[Row]) -> str:
     lines = [
-        BEGIN,
-        "",
         "## What an analysis costs",
         "",
         f"{time.strftime('%Y-%m-%d')}, trioha {this_build()}, Python {platform.python_version()},"
@@ -501,7 +499,7 @@ def _section(rows: Sequence[Row]) -> str:
         if row.full:
             figures = " | ".join(f"{row.reports.get(name, 0):.1f}" for name in names)
             lines.append(f"| {_words(row.log_bytes)} | {row.cores} | {figures} |")
-    lines += ["", "Regenerate with `just bench-analysis`.", "", END]
+    lines += ["", "Regenerate with `just bench-analysis`."]
     return "\n".join(lines)
 
 
@@ -511,14 +509,6 @@ def _said(cost: Cost) -> str:
 
 def _rates(row: Row, cost: Cost) -> str:
     return f"{row.log_bytes / cost.cpu_s / 1e9:.2f}, {row.messages / cost.cpu_s / 1e6:.2f}"
-
-
-def _merged(page: str, section: str) -> str:
-    """The page with `section` between the markers, at its end when it has none yet."""
-    if BEGIN not in page:
-        return f"{page.rstrip()}\n\n{section}\n"
-    head, _, rest = page.partition(BEGIN)
-    return head + section + rest.partition(END)[2]
 
 
 def _size(text: str) -> int:

@@ -32,6 +32,7 @@ import trioha_console  # noqa: F401  it sets Textual's clock, before Textual is 
 
 # isort: split
 from bench.fleet import CLUSTERS, QUEUES, SETS, TOPICS
+from support.processes.faults import processor_s
 from support.screens.screens import LARGE
 from textual.events import Key
 from trioha_console.app import ConsoleApp
@@ -153,16 +154,14 @@ def first_screen(namesrv: str, words: bytes) -> tuple[float, float]:
         assert select.select([terminal], [], [], 30)[0], "no screen in 30 s"
         seen += os.read(terminal, 65_536)
     took_s = time.monotonic() - began
-    with open(f"/proc/{process}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
+    worked_s = processor_s(process)
     os.write(terminal, b"q")
     with contextlib.suppress(OSError):
         while os.read(terminal, 65_536):
             pass
     os.close(terminal)
     os.waitpid(process, 0)
-    return took_s, ticks / os.sysconf("SC_CLK_TCK")
+    return took_s, worked_s
 
 
 def main() -> None:

@@ -24,14 +24,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from bench.page import marks, replace_section
 from support.clusters.replica_set import SETTINGS, ReplicaSet
 from support.histories.load import Load, Mix
 from support.processes.admin import create_topic
 from support.processes.rig import REPO, running_processes
 from support.processes.status import node_status, wait_until
 
-BEGIN = "<!-- bench-failover: begin. Made by `just bench-failover`. -->"
-END = "<!-- bench-failover: end -->"
 TOPIC = "rejoin"
 MIB = 1 << 20
 BODY_BYTES = 128 * 1024
@@ -136,18 +135,6 @@ def _row(name: str, gap: dict[str, float], aim: str) -> str:
     )
 
 
-def replace_section(page: str, section: str) -> str:
-    """The page with `section` between the markers, before the comparison when it has none yet."""
-    block = f"{BEGIN}\n\n{section}\n\n{END}"
-    begin, end = page.find(BEGIN), page.find(END)
-    if begin >= 0:
-        return page[:begin] + block + page[end + len(END) :]
-    at = page.find("<!-- bench-peer: begin")
-    if at < 0:
-        return f"{page.rstrip()}\n\n{block}\n"
-    return f"{page[:at]}{block}\n\n{page[at:]}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="of the rejoin (default: 3)")
@@ -161,7 +148,8 @@ def main() -> int:
         sys.stderr.write(f"rejoin {turn + 1}/{options.rounds}: {rejoins[-1]}\n")
     drill = json.loads(options.drill.read_text()) if options.drill else {}
     section = make_section(rejoins, options.mebibytes, drill)
-    options.page.write_text(replace_section(options.page.read_text(), section))
+    page = options.page.read_text()
+    options.page.write_text(replace_section(page, section, *marks("bench-failover")))
     return 0
 
 

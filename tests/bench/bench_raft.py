@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.page import marks, replace_section
 from bench.peer.__main__ import (
     check_tools,
     commit,
@@ -33,7 +34,7 @@ from bench.peer.__main__ import (
 )
 from bench.peer.nodes import Runtime
 from bench.raft import changes, throughput
-from bench.raft.report import make_section, replace_section
+from bench.raft.report import make_section
 from bench.raft.samples import Sample, load, save
 from bench.raft.sides import JAVA_HEAP, SIDES, Scene, open_scene
 from bench.raft.throughput import Pace
@@ -131,7 +132,7 @@ def merge(
 
 def write_page(setup: dict[str, Any], samples: Sequence[Sample], page: Path) -> None:
     old = page.read_text() if page.exists() else "# Benchmarks\n"
-    page.write_text(replace_section(old, make_section(setup, samples)))
+    page.write_text(replace_section(old, make_section(setup, samples), *marks("bench-raft")))
     print(page, file=sys.stderr)
 
 

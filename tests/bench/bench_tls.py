@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
+from support.processes.faults import processor_s
 from support.processes.rig import Processes, running_processes, trioha_broker, trioha_namesrv
 
 from trioha.config.certificate_files import issue_files
@@ -31,7 +32,6 @@ LOADS = {
 }
 SIZES = (128, 1024)
 BACKLOG = 300_000
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ class Cluster:
     environment: Mapping[str, str]
 
     def run(self, *load: str) -> Cost:
-        before_s = self._cpu_s()
+        before_s = processor_s(self.broker_pid)
         command = [sys.executable, "-m", "trioha", "bench", *load, "-n", self.namesrv]
         done = subprocess.run(
             [*command, "-q", "-o", "json"],
@@ -61,11 +61,9 @@ class Cluster:
         )
         report = json.loads(done.stdout)["report"]
         messages = report["messages"] * (1.25 if "--warm-up" in load else 1)
-        return Cost(report["messages_per_s"], (self._cpu_s() - before_s) / messages * 1e6)
-
-    def _cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.broker_pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return Cost(
+            report["messages_per_s"], (processor_s(self.broker_pid) - before_s) / messages * 1e6
+        )
 
 
 def start(processes: Processes, name: str, tls: Mapping[str, object]) -> Cluster:

@@ -19,6 +19,7 @@ from pathlib import Path
 from bench.fleet import GROUPS, QUEUES, TOPICS, group_name, topic_name
 from support.clusters.pair import Cluster
 from support.processes.admin import put_topic, request
+from support.processes.faults import processor_s
 from support.processes.rig import Node, running_processes
 from support.screens.screens import LARGE
 from trioha_console.app import ConsoleApp
@@ -55,15 +56,10 @@ def _group(name: str) -> bytes:
     return b'{"groupName":"%b","consumeEnable":true}' % name.encode()
 
 
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def share(pid: int, seconds: int) -> float:
-    began_s, before = time.monotonic(), cpu_s(pid)
+    began_s, before = time.monotonic(), processor_s(pid)
     await asyncio.sleep(seconds)
-    return (cpu_s(pid) - before) / (time.monotonic() - began_s)
+    return (processor_s(pid) - before) / (time.monotonic() - began_s)
 
 
 async def measure(cluster: Cluster, seconds: int) -> None:

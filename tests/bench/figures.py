@@ -20,8 +20,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-BEGIN = "<!-- bench-figures: begin. Made by `just bench-figures`. -->"
-END = "<!-- bench-figures: end -->"
+from bench.page import marks, replace_section
+
 REPO = Path(__file__).resolve().parents[2]
 
 Read = Callable[[dict[str, Any]], float]
@@ -145,8 +145,9 @@ def main() -> int:
         for row in ROWS:
             sys.stderr.write(f"round {turn + 1}/{options.rounds}: {row.name}\n")
             row.run(options.seconds)
-    page = options.page.read_text() if options.page.exists() else "# Benchmarks\n"
-    options.page.write_text(replace_section(page, make_section(ROWS, options.rounds)))
+    page = options.page.read_text() if options.page.exists() else ""
+    section = make_section(ROWS, options.rounds)
+    options.page.write_text(replace_section(page, section, *marks("bench-figures")))
     return 1 if any(row.failures for row in ROWS) else 0
 
 
@@ -176,15 +177,6 @@ def make_section(rows: Sequence[Row], rounds: int) -> str:
 
 def show(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def replace_section(page: str, section: str) -> str:
-    """The page with `section` between the markers, at its end when it has none yet."""
-    block = f"{BEGIN}\n\n{section}\n\n{END}"
-    begin, end = page.find(BEGIN), page.find(END)
-    if begin < 0:
-        return f"{page.rstrip()}\n\n{block}\n"
-    return page[:begin] + block + page[end + len(END) :]
 
 
 if __name__ == "__main__":

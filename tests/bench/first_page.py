@@ -1,11 +1,15 @@
 """`just bench-page`: the first page of the benchmarks, from results that are there.
 
 just bench-page --whole W.json --quiet Q.json --busy B.json --pure P.json --raft R.json
+just bench-page --producer --quiet Q.json --busy B.json --pure P.json
 
 W, Q, B and P are `results.json` of `just bench-peer`: of all rows; of the sends to a SYNC_MASTER
 and an ASYNC_MASTER in five rounds; of the same with `--neighbours 2`; of the same with
 `--trioha DIR`, a checkout that is not compiled. R is of `just bench-raft`. The appendix has all
 their rows.
+
+With `--producer` it makes the table of RocketMQ's own load program, and Q, B and P have its rows
+(`--rows 'producer/*'`).
 """
 
 from __future__ import annotations
@@ -19,17 +23,16 @@ from typing import Literal
 
 import attrs
 from bench.bench_raft import merge
-from bench.peer.report import figure_cell, replace_section, table_line
+from bench.page import marks, replace_section
+from bench.peer.report import figure_cell, table_line
 from bench.peer.results import Results, Sample, load_results
-from bench.peer.rows import FIRST_SEND, HA_RATE, P50, PER_S, Goal, Metric, all_rows
+from bench.peer.rows import COLD_PER_S, FIRST_SEND, HA_RATE, P50, PER_S, Goal, Metric, all_rows
 from bench.peer.summary import MetricSummary, summarize
 from bench.raft import samples as raft_samples
 from bench.raft.sides import SIDES
 from support.processes.rig import REPO
 
 PAGE = REPO / "docs" / "benchmarks.md"
-BEGIN = "<!-- bench-page: begin. Made by `just bench-page`. -->"
-END = "<!-- bench-page: end -->"
 LEADER_KILLED = Metric("first_ms", "ms", digits=0)
 
 Column = Literal["quiet", "busy", "pure"]
@@ -103,6 +106,20 @@ _ASYNC_AIMS: Mapping[int, Mapping[Column, float]] = {
 }
 
 
+def producer_rows() -> list[FirstRow]:
+    """The rows of RocketMQ's own load program, with the same aims in both their parts."""
+    return [
+        FirstRow(
+            title=f"{threads} thread{'s' * (threads > 1)}, {part}, messages/s",
+            row=f"producer/send/sync/128/{threads}",
+            metric=metric,
+            goals={column: Goal(limit) for column, limit in limits.items()},
+        )
+        for part, metric in (("first 10 s", COLD_PER_S), ("next 10 s", PER_S))
+        for threads, limits in _SYNC_AIMS.items()
+    ]
+
+
 def _row(title: str, row: str, metric: Metric, goal: Goal) -> FirstRow:
     return FirstRow(title=title, row=row, metric=metric, goals={"quiet": goal})
 
@@ -144,8 +161,8 @@ def find(row: FirstRow, column: Column, results: Results) -> MetricSummary | Non
     return found[0].metrics[0] if found else None
 
 
-def make_section(columns: Mapping[Column, Sequence[Results]]) -> str:
-    """Return the table and how it came about.
+def make_section(rows: Sequence[FirstRow], columns: Mapping[Column, Sequence[Results]]) -> str:
+    """Return the table of these rows and how it came about.
 
     The first results of a column that have a row count. Errors: ValueError for a row that has
     nothing for a quiet machine.
@@ -156,7 +173,7 @@ def make_section(columns: Mapping[Column, Sequence[Results]]) -> str:
     ]
     missed = 0
     used: Counter[tuple[Column, int]] = Counter()
-    for row in first_rows():
+    for row in rows:
         cells = [row.title]
         for column in COLUMNS:
             summary = None
@@ -169,7 +186,8 @@ def make_section(columns: Mapping[Column, Sequence[Results]]) -> str:
             missed += summary is not None and summary.reached is False
             cells.append("" if summary is None else figure_cell(summary))
         lines.append(table_line(cells))
-    lines += ["", f"{missed} of {sum(len(row.goals) for row in first_rows())} aims are missed.", ""]
+    aims, verb = sum(len(row.goals) for row in rows), "is" if missed == 1 else "are"
+    lines += ["", f"{missed} of {aims} aims {verb} missed.", ""]
     lines += [
         f"* {COLUMNS[column]}, rows: {used[column, place]}; {_how(results)}"
         for column in COLUMNS
@@ -187,17 +205,22 @@ def _how(results: Results) -> str:
 
 
 def main() -> int:
-    options = parser().parse_args()
-    setup, raft = merge([raft_samples.load(path) for path in options.raft])
-    quiet = [load_results(options.quiet), load_results(options.whole), as_results(setup, raft)]
-    section = make_section(
-        {
-            "quiet": quiet,
-            "busy": [load_results(options.busy)],
-            "pure": [load_results(options.pure)],
-        }
-    )
-    options.docs.write_text(replace_section(options.docs.read_text(), section, BEGIN, END))
+    made = parser()
+    options = made.parse_args()
+    quiet = [load_results(options.quiet)]
+    if not options.producer:
+        if not (options.whole and options.raft):
+            made.error("the twelve rows need --whole and --raft")
+        setup, raft = merge([raft_samples.load(path) for path in options.raft])
+        quiet += [load_results(options.whole), as_results(setup, raft)]
+    columns: Mapping[Column, Sequence[Results]] = {
+        "quiet": quiet,
+        "busy": [load_results(options.busy)],
+        "pure": [load_results(options.pure)],
+    }
+    section = make_section(producer_rows() if options.producer else first_rows(), columns)
+    begin, end = marks("bench-page --producer" if options.producer else "bench-page")
+    options.docs.write_text(replace_section(options.docs.read_text(), section, begin, end))
     print(options.docs, file=sys.stderr)
     return 0
 
@@ -206,8 +229,11 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="bench-page", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    made.add_argument(
+        "--producer", action="store_true", help="the table of RocketMQ's own load program"
+    )
+    made.add_argument("--whole", type=Path, metavar="RESULTS", help="of all rows")
     for name, text in (
-        ("whole", "of all rows"),
         ("quiet", "of the sends, in more rounds"),
         ("busy", "of the same with --neighbours 2"),
         ("pure", "of the same with a checkout that is not compiled"),
@@ -216,7 +242,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--raft",
         type=Path,
-        required=True,
         nargs="+",
         metavar="RESULTS",
         help="of bench-raft; rows of a later file replace those of an earlier one",

@@ -15,6 +15,7 @@ from bench.first_page import (
     find,
     first_rows,
     make_section,
+    producer_rows,
 )
 from bench.peer.results import Results, Sample
 from bench.peer.rows import PER_S, Goal, all_rows
@@ -63,8 +64,15 @@ def test_there_are_twelve_rows_and_each_is_measured_somewhere() -> None:
         assert "quiet" in row.goals
 
 
+def test_the_rows_of_the_own_producer_have_every_aim_twice() -> None:
+    rows = producer_rows()
+    peer = {row.name: {metric.key for metric in row.metrics} for row in all_rows()}
+    assert [row.metric.key in peer[row.row] for row in rows] == [True] * 6
+    assert [set(row.goals) for row in rows] == [set(COLUMNS)] * 6
+
+
 def test_a_row_has_each_column_beside_the_aim_of_that_column() -> None:
-    section = make_section(columns(everything(1300)))
+    section = make_section(first_rows(), columns(everything(1300)))
     line = line_of(section, "SYNC_MASTER, 1 thread,")
     quiet, busy, pure = (cell.strip() for cell in line.split("|")[2:5])
     assert quiet == "1,000 → 1,300; **1.30** ≥ 1.2 ✓"
@@ -77,7 +85,7 @@ def test_a_row_has_each_column_beside_the_aim_of_that_column() -> None:
 def test_missed_aims_are_counted() -> None:
     lower_is_better = sum(not row.metric.higher_is_better for row in first_rows())
     all_aims = sum(len(row.goals) for row in first_rows())
-    section = make_section(columns(everything(1000)))
+    section = make_section(first_rows(), columns(everything(1000)))
     missed = [line.count("✗") for line in section.splitlines()]
     assert sum(missed) > lower_is_better
     assert f"{sum(missed)} of {all_aims} aims are missed." in section
@@ -85,7 +93,9 @@ def test_missed_aims_are_counted() -> None:
 
 def test_the_first_results_that_have_a_row_count() -> None:
     few = Results(setup=SETUP, samples=both("java/send/sync/128/1", "per_s", 1000, 5000))
-    section = make_section({**columns(everything(1000)), "quiet": [few, everything(1000)]})
+    section = make_section(
+        first_rows(), {**columns(everything(1000)), "quiet": [few, everything(1000)]}
+    )
     assert "**5.00**" in line_of(section, "SYNC_MASTER, 1 thread,")
     assert "**1.00**" in line_of(section, "SYNC_MASTER, 8 threads,")
 
@@ -94,7 +104,7 @@ def test_the_first_results_that_have_a_row_count() -> None:
 def test_an_aim_without_a_measurement_is_refused(column: Column) -> None:
     nothing = Results(setup=SETUP, samples=[])
     with pytest.raises(ValueError, match=r"java/send/sync/128/1 was not measured"):
-        make_section({**columns(everything(1000)), column: [nothing]})
+        make_section(first_rows(), {**columns(everything(1000)), column: [nothing]})
 
 
 def test_kills_of_one_round_all_count_beside_java_s() -> None:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import attrs
 import pytest
 from bench.peer.chart import bars_of, make_chart
-from bench.peer.report import BEGIN, END, make_section, replace_section
+from bench.peer.report import make_section
 from bench.peer.results import Results
 from bench.peer.rows import Goal, Row, all_rows, select_rows
 from bench.peer.shortfalls import Shortfall, load_shortfalls
@@ -26,34 +26,6 @@ def table_line(section: str, row: Row) -> str:
     """The row's line below the heading of its group."""
     lines = section[section.index(f"### {row.group}") :].splitlines()
     return next(line for line in lines if line.startswith(f"| `{row.name}`"))
-
-
-def test_a_new_page_gets_a_title_and_the_section() -> None:
-    assert replace_section("", "text") == f"# Benchmarks\n\n{BEGIN}\n\ntext\n\n{END}\n"
-
-
-def test_the_section_goes_to_the_end_of_a_page_without_markers() -> None:
-    page = replace_section("# Benchmarks\n\n## trioha bench\n\nours\n", "text")
-    assert page == f"# Benchmarks\n\n## trioha bench\n\nours\n\n{BEGIN}\n\ntext\n\n{END}\n"
-
-
-def test_what_others_wrote_around_the_section_stays() -> None:
-    before = f"# Title\n\nabove\n\n{BEGIN}\n\nold\n\n{END}\n\nbelow\n"
-    after = replace_section(before, "new")
-    assert after == f"# Title\n\nabove\n\n{BEGIN}\n\nnew\n\n{END}\n\nbelow\n"
-
-
-def test_replacing_twice_changes_nothing() -> None:
-    once = replace_section("# Title\n", "text")
-    assert replace_section(once, "text") == once
-
-
-@pytest.mark.parametrize(
-    "page", [BEGIN, END, f"{END}\n{BEGIN}", f"{BEGIN}\n{END}\n{BEGIN}", f"{BEGIN}\n{END}\n{END}"]
-)
-def test_a_page_with_broken_markers_is_left_alone(page: str) -> None:
-    with pytest.raises(ValueError, match="marker"):
-        replace_section(page, "text")
 
 
 def test_a_line_has_both_medians_the_ratio_and_its_goal(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 from bench.raft.report import (
-    BEGIN,
-    END,
     REFILL,
     findings,
     judge,
     make_section,
     percentile,
-    replace_section,
 )
 from bench.raft.samples import Sample
 
@@ -73,14 +70,3 @@ def test_a_percentile_is_the_nearest_rank(percent: int, wanted: float) -> None:
 
 def test_of_few_values_the_99th_percentile_is_the_largest() -> None:
     assert percentile([3.0, 1.0, 2.0], 99) == 3.0
-
-
-def test_the_section_takes_the_place_of_the_old_one() -> None:
-    page = f"# B\n\n{BEGIN}\nold\n{END}\n\nrest\n"
-    fresh = replace_section(page, "new")
-    assert "old" not in fresh
-    assert "new" in fresh
-    assert fresh.endswith("\n\nrest\n")
-    assert replace_section("# B\n", "new").count(BEGIN) == 1
-    before = replace_section("# B\n\n<!-- bench-peer: begin. -->\n", "new")
-    assert before.index(END) < before.index("<!-- bench-peer")

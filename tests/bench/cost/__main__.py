@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +221,29 @@ def row(label: str, rounds: list[dict[str, Cost]]) -> Iterator[str]:
         )
 
 
+def beside(before: Path, layout: str, senders: int, rounds: int, seconds: float) -> Iterator[str]:
+    """Load the nodes of another tree and of this one in turns; yield a line per node, and one for
+    all nodes together: medians of both, and of the ratio within a round."""
+    with ExitStack() as stack:
+        trees = [
+            stack.enter_context(open_nodes("compiled", layout, runtime))
+            for runtime in (Runtime(tree=before), Runtime())
+        ]
+        pairs: list[list[dict[str, float]]] = []
+        for number in range(rounds):
+            pair: list[dict[str, float]] = [{}, {}]
+            for place in (0, 1) if number % 2 else (1, 0):
+                of_node = costs(*trees[place], senders, seconds)
+                pair[place] = {node: cost.cpu_us for node, cost in of_node.items()}
+                pair[place]["all"] = sum(pair[place].values())
+            pairs.append(pair)
+    for node in pairs[0][0]:
+        then, now = (statistics.median(pair[side][node] for pair in pairs) for side in (0, 1))
+        ratios = sorted(pair[1][node] / pair[0][node] for pair in pairs)
+        ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        yield f"| {layout}, {senders} | {node} | {then:.1f} | {now:.1f} | {ratio} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -230,7 +253,21 @@ def main() -> None:
     parser.add_argument("--senders", type=int, action="append")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument(
+        "--before",
+        type=Path,
+        help="a checkout, compiled as this one is, to be loaded in turns with it",
+    )
     options = parser.parse_args()
+    if options.before is not None:
+        print("| layout, senders | node | us before | us now | now to before |")
+        print("|---|---|---|---|---|")
+        for layout in options.layout or LAYOUTS:
+            for senders in options.senders or (1, 8, 64):
+                load_of = (layout, senders, options.rounds, options.seconds)
+                for line in beside(options.before.resolve(), *load_of):
+                    print(line, flush=True)
+        return
     if shutil.which("perf") is None:
         print("No perf here: system calls are not counted.", file=sys.stderr)
     print(f"Load average of the machine: {os.getloadavg()[0]:.1f}.", file=sys.stderr)

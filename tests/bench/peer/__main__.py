@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from bench.page import marks, replace_section
 from bench.peer.chart import bars_of, chart_parts, make_chart
 from bench.peer.nodes import BROKER_HEAP, Runtime
-from bench.peer.report import make_section, replace_section
+from bench.peer.report import make_section
 from bench.peer.results import Results, load_results, merge_results, save_results
 from bench.peer.rows import all_rows, select_rows
 from bench.peer.runner import Runner, estimate_min
@@ -111,7 +112,7 @@ def make_runner(options: argparse.Namespace) -> Runner:
                 f"{options.resume} was measured with {what}: {setup[what]}; here it is "
                 f"{here[what]}. Go back to that, or start a run of its own"
             )
-    setup["resumed"] = here["measured"]
+    setup |= {"rounds": rounds, "method": here["method"], "resumed": here["measured"]}
     rows = select_rows(all_rows(), options.rows or setup["rows"])
     samples = [sample for sample in begun.samples if sample.failed is None]
     return Runner(rows, rounds, scale, options.resume.parent, setup, runtime, samples)
@@ -180,7 +181,7 @@ def write_page(results: Results, beside: Sequence[Results], page: Path) -> None:
     section = make_section(results, summaries, list(charts), others, load_shortfalls())
     old = page.read_text() if page.exists() else ""
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(replace_section(old, section))
+    page.write_text(replace_section(old, section, *marks("bench-peer")))
     for name, chart in charts.items():
         page.with_name(name).write_text(chart)
     print(page, file=sys.stderr)

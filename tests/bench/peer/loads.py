@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 from bench.peer.load_clients import HERE, Outcome
+from bench.peer.own_producer import measure_own_producer
 from bench.peer.probe import Probe
 from bench.peer.results import Measured
 from bench.peer.rows import Row, Topology
@@ -144,4 +145,5 @@ LOADS: Mapping[str, Callable[[Stage, Row], Measured]] = {
     "due": _due,
     "e2e": _end_to_end,
     "frames": _frames,
+    "producer": measure_own_producer,
 }

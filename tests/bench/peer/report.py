@@ -1,4 +1,4 @@
-"""The Markdown of a comparison, and its place between two marker comments of a page.
+"""The Markdown of a comparison.
 
 Rows that failed and goals that were missed come first. A figure that could not be measured is a
 dash with its reason, never a zero.
@@ -14,25 +14,8 @@ from bench.peer.rows import Metric
 from bench.peer.shortfalls import Shortfall, explanation
 from bench.peer.summary import MetricSummary, RowSummary, SideSummary
 
-BEGIN = "<!-- bench-peer: begin. Made by `just bench-peer`. -->"
-END = "<!-- bench-peer: end -->"
 TITLE = "## Side by side with the Java broker"
-NEW_PAGE = "# Benchmarks\n"
 REASON_COLUMNS = 160
-
-
-def replace_section(page: str, section: str, begin_mark: str = BEGIN, end_mark: str = END) -> str:
-    """The page with `section` between the markers; at its end when it has none yet.
-
-    Errors: ValueError when only one marker is there or they stand the wrong way round.
-    """
-    begin, end = page.find(begin_mark), page.find(end_mark)
-    block = f"{begin_mark}\n\n{section.strip()}\n\n{end_mark}"
-    if begin < 0 and end < 0:
-        return f"{page.rstrip() or NEW_PAGE.rstrip()}\n\n{block}\n"
-    if begin < 0 or end < begin or page.count(begin_mark) > 1 or page.count(end_mark) > 1:
-        raise ValueError("the page needs one begin marker with one end marker below it, or none")
-    return page[:begin] + block + page[end + len(end_mark) :]
 
 
 def make_section(

@@ -76,6 +76,8 @@ class Row:
 
 
 PER_S = Metric("per_s", "messages/s", higher_is_better=True, digits=0)
+COLD_PER_S = Metric("cold_per_s", "messages/s cold", higher_is_better=True, digits=0)
+AVERAGE = Metric("average_ms", "average ms")
 P50 = Metric("p50_ms", "p50 ms")
 P99 = Metric("p99_ms", "p99 ms")
 CPU = Metric("master_cpu_s_per_million", "master CPU s/million", digits=1)
@@ -83,6 +85,7 @@ BARE_P50 = Metric("bare_p50_ms", "bare relay p50 ms")
 FIRST = Metric("first_ms", "start to first message ms", digits=0)
 
 SEND_METRICS = (PER_S, P50, P99, CPU)
+PRODUCER_METRICS = (COLD_PER_S, PER_S, AVERAGE, CPU)
 FRAME_METRICS = (P50, P99, BARE_P50)
 HA_RATE = Metric("mib_per_s", "MiB/s from the first byte", higher_is_better=True, digits=0)
 HA_OF_BARE = Metric("of_bare_copy", "of a bare copy", higher_is_better=True, digits=2)
@@ -121,6 +124,7 @@ _SEND_GOALS: Mapping[Topology, Mapping[str, Goal]] = {
     Topology.SLAVE: {PER_S.key: Goal(1.2), P50.key: Goal(0.8), P99.key: Goal(0.8)},
     Topology.SYNC: {PER_S.key: Goal(1.4), P50.key: Goal(0.7), P99.key: Goal(0.7)},
 }
+_PRODUCER_GOALS = {1: Goal(1.2), 8: Goal(1.4), 64: Goal(1.6)}
 _LIFE = "life"
 _CLIENTS = {"java": "Java client", "cpp": "C++ client"}
 
@@ -130,6 +134,7 @@ def all_rows() -> list[Row]:
     return [
         *_rows_of_topology(Topology.SLAVE),
         *_rows_of_topology(Topology.SYNC),
+        *_producer_rows(),
         *_node_rows(),
         *_rows_of_topology(Topology.ALONE),
         _memory_row("loaded", Topology.ALONE.value),
@@ -178,6 +183,22 @@ def protected_rows(protection: Protection) -> Iterator[Row]:
 
     yield row("alone/128/64", "send", SEND_METRICS, threads=64)
     yield row("drain", "drain", (PER_S, FIRST, CPU))
+
+
+def _producer_rows() -> Iterator[Row]:
+    """Yield the rows of RocketMQ's own load program at a SYNC_MASTER with a slave."""
+    for threads in THREADS:
+        goal = _PRODUCER_GOALS[threads]
+        yield Row(
+            name=f"producer/send/sync/128/{threads}",
+            group="RocketMQ's own Producer: sync send, JSON headers, by threads",
+            block="producer",
+            scenario="producer",
+            topology=Topology.SYNC,
+            metrics=PRODUCER_METRICS,
+            goals={COLD_PER_S.key: goal, PER_S.key: goal},
+            options={"bytes": 128, "threads": threads, "header": "JSON"},
+        )
 
 
 def _rows_of_topology(topology: Topology) -> Iterator[Row]:

@@ -22,6 +22,7 @@ from bench.peer.load_clients import LoadClientEnded
 from bench.peer.loads import LOADS, measure_load
 from bench.peer.node_rows import measure_nodes, settings_of
 from bench.peer.nodes import Runtime
+from bench.peer.own_producer import REPORT_S, REPORTS
 from bench.peer.results import SIDES, Results, Sample, Side, save_results
 from bench.peer.rows import Row, Topology, blocks_of
 from bench.peer.scale import Scale
@@ -178,6 +179,7 @@ def _estimate_s(row: Row, scale: Scale) -> float:
         "filtered": 2 + scale.filter_backlog / 100_000,
         "pending": scale.waiting_timers / 20_000 + scale.warm_up_s + scale.seconds,
         "due": 25 + scale.due_timers / 20_000,
+        "producer": 1.5 + REPORTS * REPORT_S,
         "frames": 0.5 + scale.frames / 2500,
         "catch_up": 12 + fill_s,
         "slave_loss": 18 + scale.broker_warm_up_s + scale.header_warm_up_s + 3 * scale.calm_s,

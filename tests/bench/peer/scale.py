@@ -1,4 +1,4 @@
-"""Seconds and amounts of a run: the whole comparison takes 70 minutes, `--quick` ten."""
+"""Seconds and amounts of a run: the whole comparison takes 80 minutes, `--quick` ten."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Stage:
                 header,
                 replicas.processes,
                 replicas.namesrv.address,
-                self._pids,
+                self.pids,
                 replicas.protection.client_properties(),
             )
         try:
@@ -212,7 +212,7 @@ class Stage:
         options["seconds"] = seconds
         self.run_load("java", "send", options, seconds + LOAD_SLACK_S, header)
 
-    def _pids(self) -> dict[str, int]:
+    def pids(self) -> dict[str, int]:
         """Nodes, and clients that idle while another one works."""
         clients = {
             f"{kind}/{header}": load.process.pid

@@ -25,6 +25,8 @@ JAVA_CALM_S = 8.0
 """A Java follower that came back is told of topics after three seconds, and elected sooner."""
 LEVEL_S = 120.0
 PACED_RATE = 50
+POLL_S = 0.025
+"""Between two looks at a member that fills: each costs it a millisecond of work."""
 MB = 1_000_000
 
 
@@ -152,7 +154,7 @@ def refill(scene: Scene, mebibytes: int, number: int) -> Iterator[Sample]:
             if end >= target:
                 done_s = time.monotonic()
             assert time.monotonic() - began_s < LEVEL_S, f"at {end:,} of {target:,} bytes"
-            time.sleep(0.005)
+            time.sleep(POLL_S)
     client.finish()
     outcome = client.outcome(60)
     took = sorted(took_ms for _, took_ms, status in outcome.figures["sends"] if status == "SEND_OK")

@@ -14,8 +14,6 @@ from bench.raft.samples import Sample
 from bench.raft.sides import SIDES
 from bench.raft.throughput import THREADS
 
-BEGIN = "<!-- bench-raft: begin. Made by `just bench-raft`. -->"
-END = "<!-- bench-raft: end -->"
 REASONS = Path(__file__).with_name("reasons.toml")
 CLIENTS = {"java": "Java client", "own": "`trioha bench`"}
 
@@ -293,15 +291,3 @@ def _why(aim: Aim, reasons: Sequence[Mapping[str, Any]]) -> str:
         ):
             return str(reason["text"])
     return "not looked into yet"
-
-
-def replace_section(page: str, section: str) -> str:
-    """The page with `section` between the markers, before the comparison when it has none yet."""
-    block = f"{BEGIN}\n\n{section}\n\n{END}"
-    begin, end = page.find(BEGIN), page.find(END)
-    if begin >= 0:
-        return page[:begin] + block + page[end + len(END) :]
-    at = page.find("<!-- bench-peer: begin")
-    if at < 0:
-        return f"{page.rstrip()}\n\n{block}\n"
-    return f"{page[:at]}{block}\n\n{page[at:]}"

@@ -27,6 +27,8 @@ def spark_cluster(directory: Path, *, cores: int = 2) -> Iterator[str]:
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
+        # The master and the worker do little: no optimizing compiler, one collecting thread.
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     running: list[subprocess.Popen[bytes]] = []
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import random
 import shutil
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import attrs
 from failover_drills.drill import spread_ms
 from raft_drills.faults import (
     DISK_FAULTS,
+    ENDS_A_LEADERSHIP,
     FIVE_FAULTS,
     NET_FAULTS,
     POWER_FAULTS,
@@ -58,6 +60,19 @@ def silent(line: str) -> None:
     """Nobody listens."""
 
 
+def in_turns(faults: Iterable[str], rng: random.Random) -> Iterator[str]:
+    """Yield names without end; each kind comes before any comes again.
+
+    The first one ends a leadership: a drill of four rounds might draw none otherwise.
+    """
+    kinds = sorted(faults)
+    first = rng.choice([kind for kind in kinds if kind in ENDS_A_LEADERSHIP])
+    yield first
+    yield from (kind for kind in rng.sample(kinds, len(kinds)) if kind != first)
+    while True:
+        yield from rng.sample(kinds, len(kinds))
+
+
 class Drill:
     """One group's life: rounds of faults, then the account."""
 
@@ -73,12 +88,10 @@ class Drill:
         self.load = RaftLoad(group, TOPIC, seed=seed, mix=mix, stock=clients).start()
 
     def run(self, faults: Mapping[str, Strike], rounds: int, say: Say = silent) -> None:
-        """Faults in an order that the seed decides; each kind comes before any comes again."""
-        names: list[str] = []
-        for _ in range(rounds):
-            if not names:
-                names = self._rng.sample(sorted(faults), len(faults))
-            struck = self.round(names.pop(), faults)
+        """Faults in an order that the seed decides."""
+        order = in_turns(faults, random.Random(f"order {self.seed}"))
+        for name in itertools.islice(order, rounds):
+            struck = self.round(name, faults)
             say(
                 f"seed {self.seed} round {struck.number}: {struck.fault}, held "
                 f"{struck.held_s:.2f} s, recovered in {struck.recovery_s:.2f} s"

@@ -378,6 +378,14 @@ POWER_FAULTS: Mapping[str, Strike] = {
     "the leader's disk is slow": leaders_disk_is_slow,
 }
 
+ENDS_A_LEADERSHIP = frozenset(
+    {
+        *("kill the leader", "kill the leader, then its successor", "stop the leader in order"),
+        *("hand over", "kill all", "the leader loses power", "all lose power"),
+    }
+)
+"""Faults after which the group has another term, however short they are held."""
+
 
 def leader_of(group: HurtGroup, rng: random.Random) -> Member:
     """Who leads, or anybody if nobody does: another fault may have killed them all."""

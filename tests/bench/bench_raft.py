@@ -122,12 +122,21 @@ def tell(sample: Sample) -> None:
 def merge(
     parts: Sequence[tuple[dict[str, Any], list[Sample]]],
 ) -> tuple[dict[str, Any], list[Sample]]:
-    """Rows of later parts replace those of earlier ones; the last part's setup is told."""
+    """Rows of later parts replace those of earlier ones; the last part's setup is told.
+
+    Of the earlier ones it is told which rows they measured, when and of which commit.
+    """
     samples: list[Sample] = []
+    setup: dict[str, Any] = {}
     for _, more in parts:
         fresh = {(sample.row, sample.side) for sample in more}
         samples = [one for one in samples if (one.row, one.side) not in fresh] + more
-    return parts[-1][0], samples
+    for told, more in parts[:-1]:
+        rounds = told["method"].partition(",")[0]
+        rows = ", ".join(sorted({one.row for one in more if one in samples}))
+        if rows:
+            setup[f"rows {rows}"] = f"{told['measured']}, commit {told['commit']}, {rounds}"
+    return parts[-1][0] | setup, samples
 
 
 def write_page(setup: dict[str, Any], samples: Sequence[Sample], page: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from bench.bench_raft import merge
 from bench.raft.report import (
     REFILL,
     findings,
@@ -70,3 +71,20 @@ def test_a_percentile_is_the_nearest_rank(percent: int, wanted: float) -> None:
 
 def test_of_few_values_the_99th_percentile_is_the_largest() -> None:
     assert percentile([3.0, 1.0, 2.0], 99) == 3.0
+
+
+def test_parts_of_several_runs_tell_which_rows_are_of_another_moment() -> None:
+    def told(minute: int) -> dict[str, str]:
+        return {
+            "measured": f"12:0{minute}",
+            "commit": f"c{minute}",
+            "method": f"{minute} rounds, x",
+        }
+
+    early = [*rates("fsync", 1, row="kill"), *rates("memory", 1)]
+    setup, samples = merge([(told(1), early), (told(2), rates("memory", 2)), (told(3), [])])
+    assert setup == told(3) | {
+        "rows kill": "12:01, commit c1, 1 rounds",
+        "rows java/64": "12:02, commit c2, 2 rounds",
+    }
+    assert [(one.row, one.figures["per_s"]) for one in samples] == [("kill", 1), ("java/64", 2)]

@@ -381,10 +381,11 @@ POWER_FAULTS: Mapping[str, Strike] = {
 ENDS_A_LEADERSHIP = frozenset(
     {
         *("kill the leader", "kill the leader, then its successor", "stop the leader in order"),
-        *("hand over", "kill all", "the leader loses power", "all lose power"),
+        *("kill all", "the leader loses power", "all lose power"),
     }
 )
-"""Faults after which the group has another term, however short they are held."""
+"""Faults after which the group has another term, however short they are held: the leader's process
+ends. A group may refuse to hand over."""
 
 
 def leader_of(group: HurtGroup, rng: random.Random) -> Member:

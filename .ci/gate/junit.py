@@ -29,7 +29,7 @@ class Case:
     outcome: Outcome
     reason: str = ""
     noted: tuple[str, ...] = ()
-    """What the test wants to be read although it passed: its properties called "noted"."""
+    """Sentences for the report, from a test that passed. They are its properties called "noted"."""
 
     @property
     def folder(self) -> str:

@@ -30,7 +30,7 @@ class Outcome:
     """Sentences, each begins with the name of its step."""
     skips: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What tests noted although they passed."""
+    """Sentences for the report, from tests that passed."""
 
     @property
     def line(self) -> str:

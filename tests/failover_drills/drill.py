@@ -76,7 +76,7 @@ class Drill:
         ]
         self.readers = {kind: self._start_reader(kind) for kind in KINDS}
         self.stood_still: list[str] = []
-        """Of each stock client whose own library stopped working, what happened."""
+        """A sentence for each stock client whose own library stopped working."""
         self._master: str | None = self.set.master.address
         self.watches = [
             OffsetWatch(lambda: self._master, f"readers-{kind}", TOPIC, QUEUES) for kind in KINDS

@@ -125,7 +125,7 @@ class Rounds:
         self._say = say
         self._clients = clients = Clients(processes)
         self.stood_still: list[str] = []
-        """Of each stock client whose own library stopped working, what happened."""
+        """A sentence for each stock client whose own library stopped working."""
 
         def stock(namesrv: str) -> list[Sender]:
             return [StockSender("cpp", clients.producer("cpp", namesrv, timeout_ms=3000), TOPIC)]
@@ -163,7 +163,7 @@ class Rounds:
                 if fresh is not None:
                     self.stood_still.append(told(self.reader, fresh))
 
-        # What is wrong with the log says more than what a consumer misses of it.
+        # The log is judged first: a fault there explains why a consumer misses messages.
         verdict = watched.account(read_all)
         for failure in missed:
             raise failure

@@ -61,7 +61,7 @@ class RaftLoad:
         self.routed: list[Sender] = []
         self.consumers: dict[str, StockConsumer] = {}
         self.stood_still: list[str] = []
-        """Of each stock client whose own library stopped working, what happened."""
+        """A sentence for each stock client whose own library stopped working."""
         self._stock = stock
         if stock is not None:
             self._add_stock(stock)

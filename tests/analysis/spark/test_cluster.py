@@ -24,7 +24,7 @@ skip_unless(importable("pyspark"), "needs the extra spark")
 
 LOG_BYTES = 2_000_000
 LIMIT_S = 900.0
-"""It takes 13 s here. A slow machine took 107 s for it, with nothing beside it."""
+"""The longest command takes 13 s on a fast machine. A slow one, otherwise idle, took 107 s."""
 COMMAND = [sys.executable, "-m", "trioha", "analyze"]
 MOVING = re.compile(r"age_ms|disk|days|at_ms|kept_bytes|finding", re.IGNORECASE)
 """Columns that depend on when and where the analysis ran, not on its input."""

@@ -330,8 +330,8 @@ async def test_probes_that_connect_and_go_leave_nothing(
         gc.collect()
         tracemalloc.start()
         try:
-            # What is kept of a probe is there after every batch. A cache that something else in
-            # this process fills is there after some.
+            # Memory that is kept for each probe grows with every batch. A cache of something else
+            # in this process grows with some batches only.
             kept_bytes = min([await grown_bytes(100) for _ in range(8)])
         finally:
             tracemalloc.stop()

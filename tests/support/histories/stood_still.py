@@ -51,7 +51,7 @@ def wait_for_names(
 
 
 def told(consumer: StockConsumer, fresh: StockConsumer) -> str:
-    """What a report says of a client that stood still."""
+    """Return the sentence for the report about a client that stood still."""
     old, new = consumer.process.name, fresh.process.name
     return f"the library of {old} stood still; {new} read the rest"
 

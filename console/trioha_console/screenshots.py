@@ -13,6 +13,7 @@ from trioha.watch.collector import Interest, Raw
 from trioha.watch.rules import RULES, Rule
 from trioha.wire.remoting_command import RemotingCommand
 from trioha_console.app import ConsoleApp
+from trioha_console.idle_loop import IdleLoop, settled
 from trioha_console.later import VIEWS
 
 SIZE = (160, 48)
@@ -52,21 +53,21 @@ def screenshots(
 
     Alerts are shown without patience: there is no time for something to have been so in.
     """
-    return asyncio.run(_take(raw, directory, title, rules))
+    with asyncio.Runner(loop_factory=IdleLoop) as runner:
+        return runner.run(_take(raw, directory, title, rules))
 
 
 async def _take(raw: Raw, directory: Path, title: str, rules: Mapping[str, Rule]) -> list[Path]:
     at_once = {name: attrs.evolve(rule, for_s=0) for name, rule in rules.items()}
     app = ConsoleApp(StillSource(raw, title), rules=at_once)
     paths = []
-    async with app.run_test(size=SIZE) as pilot:
-        while app.frame is None:
-            await pilot.pause()
+    async with app.run_test(size=SIZE):
+        await settled(app)
         for number, name in enumerate(VIEWS, 1):
             if name == "messages":
                 continue  # has nothing to show that was not asked for
             await app.action_view(name)
-            await pilot.pause()
+            await settled(app)
             path = directory / f"{number}-{name}.svg"
             path.write_text(app.export_screenshot(title=title or "trioha console"))
             paths.append(path)

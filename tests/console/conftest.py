@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from trioha_console.idle_loop import IdleLoop
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -15,7 +16,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     wanted = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    with asyncio.Runner(loop_factory=IdleLoop) as runner:
+        runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
     return True
 
 

@@ -107,8 +107,7 @@ async def test_columns_without_room_come_after_those_that_are_shown() -> None:
         assert "│   ALLOWS " not in shown
         assert others
     async with open_console(a_cluster(), LARGE) as console:
-        await console.press("3")
-        await console.press("question_mark")  # the table has its width now
+        await console.press("3", "question_mark")
         assert "│   ALLOWS " in console.text
         assert "on a wider terminal" not in console.text
 

@@ -115,7 +115,7 @@ async def test_neither_a_failover_nor_a_toast_draws_it() -> None:
         await console.tick()
         drawn(console)
         console.app.notify(HOSTILE, title=HOSTILE)
-        await console.pilot.pause()
+        await console.settled()
         text = drawn(console)
         assert LITERAL in text
         assert "u001b]0;owned" in text

@@ -108,7 +108,7 @@ async def test_no_notice_covers_anything_but_the_keys() -> None:
     async with open_console(cluster) as console:
         before = console.text.splitlines()[2:-1]
         console.app.notify("something has happened", title="news")
-        await console.pilot.pause()
+        await console.settled()
         *lines, last = console.text.splitlines()
         assert lines[2:] == before
         assert "news: something has happened" in last

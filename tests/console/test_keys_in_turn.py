@@ -53,8 +53,7 @@ async def test_a_key_that_opens_a_screen_is_done_before_the_next() -> None:
 async def test_a_pasted_command_waits_for_enter() -> None:
     async with open_console(a_cluster(), LARGE) as console:
         console.app.post_message(events.Paste(":sort gap\nq"))
-        await console.pilot.pause()
-        await console.pilot.pause()
+        await console.settled()
         assert ":sort gap" in console.text
         assert console.app.view.grid.order.title == ""
         await console.press("enter")
@@ -64,15 +63,13 @@ async def test_a_pasted_command_waits_for_enter() -> None:
 async def test_a_pasted_filter_filters() -> None:
     async with open_console(a_cluster(), LARGE) as console:
         console.app.post_message(events.Paste("/broker-c"))
-        await console.pilot.pause()
-        await console.pilot.pause()
+        await console.settled()
         assert console.app.view.grid.filter_text == "broker-c"
 
 
 async def test_other_words_that_are_pasted_are_no_keys() -> None:
     async with open_console(a_cluster(), LARGE) as console:
         console.app.post_message(events.Paste("q3"))
-        await console.pilot.pause()
-        await console.pilot.pause()
+        await console.settled()
         assert console.app.view.NAME == "replication"
         assert console.app.is_running

@@ -96,7 +96,7 @@ async def test_a_click_on_a_head_sorts_and_on_a_row_selects() -> None:
         await console.pilot.click(grid, offset=(5, 3))
         assert grid.cursor == 2
         await console.pilot.click(grid, offset=(5, 3), times=2)
-        await console.pilot.pause()
+        await console.settled()
         assert isinstance(console.app.screen, NodeScreen)
 
 
@@ -163,7 +163,7 @@ async def test_the_palette_has_what_the_prompt_has() -> None:
         for one in COMMANDS:
             assert one.usage in offered or f"Go to {one.name.title()}" in offered
         await console.press("ctrl+p", *"topics", "enter")
-        await console.pilot.pause()
+        await console.settled()
         assert console.app.view.NAME == "topics"
 
 
@@ -255,7 +255,7 @@ async def test_a_terminal_that_is_too_small_is_told_what_is_needed(size: tuple[i
         words = " ".join(console.text.split())
         assert "too small" in words
         await console.pilot.resize_terminal(80, 24)
-        await console.pilot.pause()
+        await console.settled()
         assert "too small" not in console.text
         assert "broker-a" in console.text
 
@@ -299,9 +299,7 @@ async def test_another_cluster_by_its_name(tmp_path: Path) -> None:
         assert console.source.closed
         app = console.app
         assert isinstance(app.source, LiveSource)
-        while app.frame is None or not app.frame.snapshot.namesrvs[0].answer.error:
-            await console.pilot.pause()
-        await console.pilot.pause()
+        await console.shows("No name server answers")
         text = console.text
         assert "prod" in text.splitlines()[0]
         assert "No name server answers: Connection refused. Asking on; q leaves." in text

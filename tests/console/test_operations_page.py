@@ -23,7 +23,7 @@ import pytest
 import trio
 from support.clusters.operated import reading, run_here
 from support.clusters.operated_state import State, read_state
-from support.screens.screens import LiveConsole, open_live_console
+from support.screens.screens import Keyboard, open_live_console
 from textual.widgets import Input
 from trioha_console.app import ConsoleApp
 from trioha_console.screens.detail import DetailScreen
@@ -154,7 +154,7 @@ class Place:
 class Operator:
     """Keys in one cluster, commands in the other."""
 
-    console: LiveConsole
+    console: Keyboard
     keyed: Place
     commanded: Place
     readers: ExitStack = attrs.Factory(ExitStack)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fakes.raw_answers import RawCluster
-from support.screens.screens import LARGE, SMALL, check_snapshot, screen_text
-from trioha_console.app import ConsoleApp
+from support.screens.screens import LARGE, SMALL, Keyboard, PaintedApp, check_snapshot
+from textual.pilot import Pilot
 from trioha_console.replay_actions import parse_jump
 from trioha_console.replay_source import ReplaySource
 from trioha_console.widgets.replay_bar import ReplayBar
@@ -46,19 +47,10 @@ def a_recording(*, marks: bool = True) -> bytes:
     return b"".join(parts)
 
 
-class Replaying:
-    def __init__(self, app: ConsoleApp, source: ReplaySource, pilot: object) -> None:
-        self.app = app
+class Replaying(Keyboard):
+    def __init__(self, app: PaintedApp, source: ReplaySource, pilot: Pilot[Any]) -> None:
+        super().__init__(app, pilot)
         self.replay = source.replay
-        self._pilot = pilot
-
-    async def press(self, *keys: str) -> None:
-        await self._pilot.press(*keys)  # type: ignore[attr-defined]
-        await self._pilot.pause()  # type: ignore[attr-defined]
-
-    @property
-    def text(self) -> str:
-        return screen_text(self.app)
 
     @property
     def second(self) -> float:
@@ -69,12 +61,11 @@ class Replaying:
 @asynccontextmanager
 async def replaying(data: bytes, size: tuple[int, int] = SMALL) -> AsyncIterator[Replaying]:
     source = ReplaySource(Recording(data, "monday.trr"), "monday.trr")
-    app = ConsoleApp(source)
+    app = PaintedApp(source)
     async with app.run_test(size=size) as pilot:
-        while app.frame is None:
-            await pilot.pause()
-        await pilot.pause()
-        yield Replaying(app, source, pilot)
+        console = Replaying(app, source, pilot)
+        await console.settled()
+        yield console
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
@@ -128,10 +119,8 @@ async def test_stepping_shows_one_frame_at_a_time() -> None:
 async def test_playing_goes_on_by_itself_and_stops_at_the_end() -> None:
     async with replaying(a_recording()) as console:
         await console.press(*["plus"] * 8, "space")
-        while console.replay.playing:
-            await console._pilot.pause()  # type: ignore[attr-defined]
+        await console.until("the end", lambda: not console.replay.playing)
         assert console.second == SECONDS - 1
-        await console._pilot.pause(0.2)  # type: ignore[attr-defined]
         assert console.app.frame is not None
         assert console.app.frame.wall_ms == console.replay.recording.end_wall_ms
 
@@ -139,8 +128,8 @@ async def test_playing_goes_on_by_itself_and_stops_at_the_end() -> None:
 async def test_a_click_on_the_slider_goes_there() -> None:
     async with replaying(a_recording(), LARGE) as console:
         start, width = console.app.query_one(ReplayBar)._slider
-        await console._pilot.click(ReplayBar, offset=(start + width // 2, 0))  # type: ignore[attr-defined]
-        await console._pilot.pause()  # type: ignore[attr-defined]
+        await console.pilot.click(ReplayBar, offset=(start + width // 2, 0))
+        await console.settled()
         assert abs(console.second - (SECONDS - 1) / 2) < 1
 
 

@@ -105,7 +105,9 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
     @property
     def titles(self) -> list[tuple[str, bool]]:
         """Title of each column, and whether there is room for it now."""
-        shown = {column.title for column, _ in self._fitted}
+        # A table that was just opened has no width yet; it will get that of the screen.
+        fitted = self._fitted or fit(self.shape.columns, self.app.size.width, GAP)
+        shown = {column.title for column, _ in fitted}
         return [(column.title, column.title in shown) for column in self.shape.columns]
 
     @property

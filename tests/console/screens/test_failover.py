@@ -102,9 +102,7 @@ async def wizard(
 
 
 async def reached(console: Console, screen: FailoverScreen, stage: FailoverStage) -> None:
-    while screen.stage is not stage:
-        await console.pilot.pause()
-    await console.pilot.pause()
+    await console.until(stage.name, lambda: screen.stage is stage)
 
 
 async def type_name(console: Console, name: str = "broker-a") -> None:

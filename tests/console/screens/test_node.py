@@ -133,7 +133,7 @@ async def test_a_node_that_is_not_ours_says_so_in_a_sentence() -> None:
         await open_node(console)
         console.source.answer = refuse
         await console.press("I")
-        await console.pilot.pause()
+        await console.settled()
         assert "This node is not trioha, or an older one" in console.text
 
 
@@ -143,7 +143,7 @@ async def test_a_journal_whose_node_goes_away_keeps_what_it_has_told() -> None:
     async with open_console(cluster) as console:
         await open_node(console)
         await console.press("tab")
-        await console.pilot.pause()
+        await console.settled()
         assert "node_started" in console.text
         assert "connection closed by the node" in console.text
 

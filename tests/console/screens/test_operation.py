@@ -95,9 +95,7 @@ class Change:
 async def reached(console: Console, stage: OperationStage) -> None:
     screen = console.app.screen
     assert isinstance(screen, OperationScreen)
-    while screen.stage is not stage:
-        await console.pilot.pause()
-    await console.pilot.pause()
+    await console.until(stage.name, lambda: screen.stage is stage)
 
 
 def a_cluster() -> RawCluster:
@@ -110,7 +108,7 @@ async def test_where_something_is_lost_the_name_is_typed() -> None:
     change = Change(loses="12 messages", end=Done(["topic orders is deleted"]))
     async with open_console(a_cluster(), armed=True) as console:
         console.app.open_operation(change.operation(), "delete-topic orders")
-        await console.pilot.pause()
+        await console.settled()
         await reached(console, OperationStage.PLAN)
         assert "data loss  12 messages" in console.text
         await console.press("c", *"ordres", "enter")
@@ -130,7 +128,7 @@ async def test_where_nothing_is_lost_a_key_is_enough() -> None:
     change = Change(end=OutcomeUnknown("broker-a did not answer"))
     async with open_console(a_cluster(), armed=True) as console:
         console.app.open_operation(change.operation(), "")
-        await console.pilot.pause()
+        await console.settled()
         await reached(console, OperationStage.PLAN)
         await console.press("c")
         await reached(console, OperationStage.END)
@@ -142,7 +140,7 @@ async def test_what_may_not_be_done_is_not_offered(armed: bool, refusal: str) ->
     change = Change(refusal=refusal, end=Done([""]))
     async with open_console(a_cluster(), armed=armed) as console:
         console.app.open_operation(change.operation(), "")
-        await console.pilot.pause()
+        await console.settled()
         await reached(console, OperationStage.PLAN)
         assert (refusal or "start it with --write") in console.text
         assert "Go on" not in console.text
@@ -159,9 +157,7 @@ async def test_a_name_that_does_not_exist_goes_back_into_the_prompt() -> None:
         console.app.open_operation(
             PlannedOperation("delete topic", "ordres", plan), "delete-topic ordres"
         )
-        while console.app.screen is not console.app.main:
-            await console.pilot.pause()
-        await console.pilot.pause()
+        await console.until("the prompt", lambda: console.app.screen is console.app.main)
         assert "did you mean orders?" in console.text
         assert ":delete-topic ordres" in console.text
 

@@ -52,9 +52,7 @@ async def type_name(console: Console, name: str = GROUP) -> None:
 
 
 async def ended(console: Console, screen: TransferScreen) -> None:
-    while screen.stage is not TransferStage.END:
-        await console.pilot.pause()
-    await console.pilot.pause()
+    await console.until("the end", lambda: screen.stage is TransferStage.END)
 
 
 @SIZES

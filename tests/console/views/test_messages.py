@@ -121,8 +121,7 @@ def _record(index: int, body: bytes, *, keys: str = "") -> bytes:
 
 async def ask(console: Console, line: str) -> None:
     await console.press("6", "i", "ctrl+u", *[_key(one) for one in line], "enter")
-    await console.pilot.pause()
-    await console.pilot.pause()
+    await console.settled()
 
 
 def _key(character: str) -> str:
@@ -246,7 +245,7 @@ async def test_following_asks_again_with_each_frame() -> None:
         await console.press("f")
         broker.records.append(_record(10, b"new"))
         await console.tick()
-        await console.pilot.pause()
+        await console.settled()
         assert console.app.view.grid.rows[-1].record.queue_offset == 10
         assert console.app.view.grid.cursor == len(console.app.view.grid.rows) - 1
 

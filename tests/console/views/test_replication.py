@@ -116,7 +116,7 @@ async def test_pause_keeps_the_picture_while_the_history_goes_on() -> None:
         before = console.text
         cluster.tick()
         console.source.push()
-        await console.pilot.pause()
+        await console.settled()
         assert console.text == before
         await console.press("p")
         await console.tick()

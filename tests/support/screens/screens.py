@@ -18,6 +18,7 @@ from textual.events import Key
 from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_from_key
 from textual.pilot import Pilot
 from trioha_console.app import ConsoleApp
+from trioha_console.idle_loop import settled
 from trioha_console.source import Source
 
 from support.fakes.raw_answers import NAMESRV, RawCluster
@@ -72,69 +73,6 @@ class FakeSource:
         self.closed = True
 
 
-class Keyboard:
-    """The program, its keys, and what it shows."""
-
-    def __init__(self, app: ConsoleApp, pilot: Pilot[Any]) -> None:
-        self.app = app
-        self.pilot = pilot
-
-    async def press(self, *keys: str) -> None:
-        """All of them in one burst, as a script types; then the screen is drawn."""
-        for key in keys:
-            self.app.post_message(_key_event(key))
-        await self.pilot.pause()
-        # Keys in turn are dealt with one after the other; a pilot would wait 40 ms after each.
-        while self.app.is_running and not self.app.is_settled:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        await self.pilot.pause()
-
-    @property
-    def text(self) -> str:
-        return screen_text(self.app)
-
-
-class Console(Keyboard):
-    """The program before a source that a test feeds."""
-
-    def __init__(self, app: ConsoleApp, source: FakeSource, pilot: Pilot[Any]) -> None:
-        super().__init__(app, pilot)
-        self.source = source
-
-    async def tick(self, times: int = 1) -> None:
-        """Time passes, everybody is asked, the screen is drawn."""
-        for _ in range(times - 1):
-            self.source.cluster.tick()
-            await self._take_frame()
-        self.source.cluster.tick()
-        await self.frame()
-
-    async def frame(self) -> None:
-        """What the cluster is now is drawn."""
-        await self._take_frame()
-        await self.pilot.pause()
-
-    async def _take_frame(self) -> None:
-        self.source.push()
-        wall_ms = self.source.cluster.wall_ms
-        # The program tells nobody that it took a frame.
-        while self.app.frame is None or self.app.frame.wall_ms < wall_ms:
-            assert self.app.is_running, "the program has ended"
-            await asyncio.sleep(0)
-
-    async def shows(self, words: str) -> None:
-        """Wait until the screen shows these words: what was asked is answered when it likes."""
-        while words not in self.text:
-            assert self.app.is_running, "the program has ended"
-            await self.pilot.pause()
-
-    def line(self, words: str) -> str:
-        """The one line with these words."""
-        found = [line for line in self.text.splitlines() if words in line]
-        assert len(found) == 1, f"{len(found)} lines with {words!r} in\n{self.text}"
-        return found[0]
-
-
 class PaintedApp(ConsoleApp):
     """Tells when its screen has been painted."""
 
@@ -146,35 +84,80 @@ class PaintedApp(ConsoleApp):
         self.painted.set()
 
 
-class LiveConsole(Keyboard):
-    """The program before a real cluster, whose answers come when they come."""
+class Keyboard:
+    """The program, its keys, and what it shows."""
 
     def __init__(self, app: PaintedApp, pilot: Pilot[Any]) -> None:
-        super().__init__(app, pilot)
-        self._painted = app.painted
+        self.app = app
+        self.pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        """All of them in one burst, as a script types; then the screen is drawn."""
+        for key in keys:
+            self.app.post_message(_key_event(key))
+        await self.settled()
+        # Keys in turn are dealt with one after the other; a pilot would wait 40 ms after each.
+        while self.app.is_running and not self.app.is_settled:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until the program has nothing left to do and its screen is drawn."""
+        await settled(self.app)
 
     async def until(self, what: str, holds: Callable[[], object]) -> None:
         """Look whenever the screen was painted, until this holds."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while not holds():
-                    self._painted.clear()
-                    await self._painted.wait()
+                    self.app.painted.clear()
+                    await self.app.painted.wait()
         except TimeoutError:
             raise AssertionError(f"never saw {what}; the screen is\n{self.text}") from None
+        await self.settled()
 
     async def shows(self, words: str) -> None:
+        """Wait until the screen shows these words: what was asked is answered when it likes."""
         await self.until(repr(words), lambda: words in self.text)
+
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
+
+
+class Console(Keyboard):
+    """The program before a source that a test feeds."""
+
+    def __init__(self, app: PaintedApp, source: FakeSource, pilot: Pilot[Any]) -> None:
+        super().__init__(app, pilot)
+        self.source = source
+
+    async def tick(self, times: int = 1) -> None:
+        """Time passes, everybody is asked, the screen is drawn."""
+        for _ in range(times):
+            self.source.cluster.tick()
+            await self.frame()
+
+    async def frame(self) -> None:
+        """What the cluster is now is drawn."""
+        self.source.push()
+        await self.settled()
+
+    def line(self, words: str) -> str:
+        """The one line with these words."""
+        found = [line for line in self.text.splitlines() if words in line]
+        assert len(found) == 1, f"{len(found)} lines with {words!r} in\n{self.text}"
+        return found[0]
 
 
 @asynccontextmanager
 async def open_live_console(
     source: Source, size: tuple[int, int] = LARGE, **options: Any
-) -> AsyncIterator[LiveConsole]:
+) -> AsyncIterator[Keyboard]:
     """The console before a cluster that somebody runs."""
     app = PaintedApp(source, **options)
     async with app.run_test(size=size) as pilot:
-        yield LiveConsole(app, pilot)
+        yield Keyboard(app, pilot)
 
 
 @asynccontextmanager
@@ -183,7 +166,7 @@ async def open_console(
 ) -> AsyncIterator[Console]:
     """The console before a fake source, with the first frame drawn."""
     source = FakeSource(cluster)
-    app = ConsoleApp(source, **options)
+    app = PaintedApp(source, **options)
     async with app.run_test(size=size) as pilot:
         console = Console(app, source, pilot)
         await console.frame()

@@ -1,12 +1,12 @@
 """Draws a flame graph of a broker's processor time: `just flame-graph --out FILE.svg`.
 
     just flame-graph --out after.svg
-    just flame-graph --tree OLDER_CHECKOUT --out before.svg --senders 64 --topology ALONE
+    just flame-graph --tree OLDER_CHECKOUT --out before.svg --senders 64 --layout DLEDGER
 
-A pair (or a broker alone) of the tree under `trioha bench produce`; Linux's `perf` takes the stacks
-of the master. A box is a function, its width the share of the samples in which it was on the
-stack, callees above callers. Functions of compiled modules have their names. Python 3.11 shows
-perf no names for those that it interprets: they are one box, "interpreted".
+A pair (or a broker alone, or a group) of the tree under `trioha bench produce`; Linux's `perf`
+takes the stacks of the master. A box is a function, its width the share of the samples in which it
+was on the stack, callees above callers. Functions of compiled modules have their names. Python
+3.11 shows perf no names for those that it interprets: they are one box, "interpreted".
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from html import escape
 from pathlib import Path
 
 import attrs
-from bench.bench_tls import Cluster, Cost
-from bench.peer.nodes import Runtime, open_replica_set
-from bench.peer.rows import Topology
+from bench.cost.__main__ import LAYOUTS, load, open_nodes, read, warm_up
+from bench.peer.nodes import Runtime
 from support.processes.rig import REPO
 
 SECONDS = 4
-WARM_UP_S = 1
 HZ = 1499
 STACK_BYTES = 32_768
 """Copied with each sample; what lies below it is cut off at the bottom of the picture."""
@@ -130,30 +128,25 @@ def _colour(name: str) -> str:
 
 
 def measure(
-    runtime: Runtime, topology: Topology, senders: int
-) -> tuple[list[tuple[str, ...]], Cost]:
-    """Return the stacks of a master under load, and what a message cost meanwhile."""
-    load = ("produce", "--concurrency", str(senders), "--warm-up", str(WARM_UP_S))
+    runtime: Runtime, layout: str, senders: int, place: str
+) -> tuple[list[tuple[str, ...]], float]:
+    """Return the stacks of a node under load, and its microseconds for a message meanwhile."""
     with (
         tempfile.TemporaryDirectory(prefix="trioha-flame-graph-") as name,
-        open_replica_set("trioha", topology, Path(name, "nodes"), runtime, {}) as replicas,
+        open_nodes("compiled", layout, runtime) as (nodes, namesrv),
     ):
-        replicas.namesrv.start()
-        replicas.master.start()
-        if topology is not Topology.ALONE:
-            replicas.slave.start()
-            replicas.wait_until_in_sync()
-        pid = replicas.master.process.pid
-        cluster = Cluster(replicas.namesrv.address, pid, {})
-        cluster.run(*load, "--seconds", str(WARM_UP_S))
+        warm_up(namesrv, senders)
+        pid = nodes[place].process.pid
         data = Path(name, "perf.data")
         record = ["perf", "record", "-q", "-F", str(HZ), "--call-graph", f"dwarf,{STACK_BYTES}"]
         with subprocess.Popen([*record, "-p", str(pid), "-o", data]) as perf:
-            cost = cluster.run(*load, "--seconds", str(SECONDS))
+            before = read(pid)
+            messages = load(namesrv, senders, SECONDS)["messages"]
+            cost_us = (read(pid).cpu_ns - before.cpu_ns) / 1000 / messages
             perf.terminate()
         script = ["perf", "script", "--no-inline", "-F", "ip,sym", "-i", str(data)]
         told = subprocess.run(script, check=True, capture_output=True, text=True)
-        return list(stacks(told.stdout.splitlines())), cost
+        return list(stacks(told.stdout.splitlines())), cost_us
 
 
 def main() -> None:
@@ -161,15 +154,17 @@ def main() -> None:
     parser.add_argument("--tree", type=Path, default=REPO, metavar="DIR", help="this tree")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.svg")
     parser.add_argument("--senders", type=int, default=1)
-    parser.add_argument("--topology", choices=[one.name for one in Topology], default="SYNC")
+    parser.add_argument("--layout", choices=LAYOUTS, default="SYNC")
+    parser.add_argument(
+        "--node", default="master", help="the master or leader, or `slave`, `follower 1`"
+    )
     options = parser.parse_args()
     runtime = Runtime(tree=options.tree.resolve())
-    topology = Topology[options.topology]
-    found, cost = measure(runtime, topology, options.senders)
+    found, cost_us = measure(runtime, options.layout, options.senders, options.node)
     title = (
-        f"Processor time of a master, {topology.role}, senders: {options.senders}; "
+        f"Processor time of a {options.node}, {options.layout}, senders: {options.senders}; "
         f"{runtime.version()['build']}; "
-        f"{cost.broker_us:.0f} us a message while perf watched, {len(found):,} samples"
+        f"{cost_us:.0f} us a message while perf watched, {len(found):,} samples"
     )
     options.out.write_text(draw(tree_of(found), title))
     print(f"{options.out}: {len(found):,} samples")

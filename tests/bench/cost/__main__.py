@@ -109,9 +109,7 @@ def system_calls(pid: int, counts: dict[int, int]) -> Iterator[None]:
 
 def costs(nodes: Mapping[str, Node], namesrv: str, senders: int, seconds: float) -> dict[str, Cost]:
     """Load the nodes for so long, after a second of warming up; cost by node."""
-    for _ in range(WARM_UPS_MAX):
-        if not load(namesrv, senders, WARM_UP_S)["refusals"]:
-            break  # the slave is there
+    warm_up(namesrv, senders)
     pids = {name: node.process.pid for name, node in nodes.items()}
     counts: dict[int, int] = {}
     counters = [system_calls(pid, counts) for pid in pids.values()]
@@ -133,6 +131,12 @@ def costs(nodes: Mapping[str, Node], namesrv: str, senders: int, seconds: float)
         )
         for name, pid in pids.items()
     }
+
+
+def warm_up(namesrv: str, senders: int) -> None:
+    for _ in range(WARM_UPS_MAX):
+        if not load(namesrv, senders, WARM_UP_S)["refusals"]:
+            break  # the slave is there
 
 
 def load(namesrv: str, senders: int, seconds: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from support.stores.small import SEGMENT_BYTES, message
 from trioha.errors import DiskFull, OffsetOutOfRange, StoreError
 from trioha.store.commitlog import CommitLog
 from trioha.store.interface import PutMessage
+from trioha.store.mapped_file import SyncFile
 from trioha.store.record_bytes import record_bytes
 from trioha.store.store_config import StoreConfig
 from trioha.wire.record import BLANK_MAGIC
@@ -232,3 +233,109 @@ def test_a_cut_tells_how_much_was_there_and_not_what_was_kept_for_more(log: Comm
     assert len(log.files.files) == 1
     log.reserve_ahead(3 * SEGMENT_BYTES)
     assert log.truncate(0) == end
+
+
+# Where the kernel syncs while the loop goes on.
+
+
+def dirty_file(log: CommitLog) -> SyncFile:
+    """Begin an fsync by the kernel; the names of its files are durable."""
+    log.files.sync_names()
+    file = log.dirty_file()
+    assert file is not None
+    return file
+
+
+def test_a_file_that_was_synced_makes_the_log_durable_up_to_where_that_began(
+    log: CommitLog,
+) -> None:
+    append(log, message())
+    file, end = dirty_file(log), log.end
+    assert os.readlink(f"/proc/self/fd/{file.descriptor}") == str(log.files.files[0].path)
+    append(log, message())
+    assert log.flushed_offset == 0
+    assert log.file_synced(file, 0) == log.flushed_offset == end
+    assert dirty_file(log) is file
+    assert log.file_synced(file, 0) == log.end
+    assert log.dirty_file() is None, "all is on disk"
+
+
+def test_more_than_one_file_is_work_for_a_thread(log: CommitLog) -> None:
+    append(log, message())
+    assert log.dirty_file() is None, "the name of the file is not on disk"
+    log.file_synced(dirty_file(log), 0)
+    while len(log.files.files) < 2:
+        append(log, message(bytes(3000)))
+    log.files.sync_names()
+    assert log.dirty_file() is None, "both files have bytes that are not on disk"
+    log.flush()
+    append(log, message())
+    assert dirty_file(log).path == log.files.files[1].path
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_bytes_that_were_cut_and_came_anew_are_not_proved_by_an_fsync_before(
+    log: CommitLog, cut: int
+) -> None:
+    second = [append(log, message()) for _ in range(3)][1]
+    file = dirty_file(log)
+    log.truncate(second * cut)
+    while log.end <= 5 * second:
+        append(log, message())
+    assert log.file_synced(file, 0) == second * cut
+
+
+def test_a_log_that_begins_elsewhere_is_not_proved_by_an_fsync_before(log: CommitLog) -> None:
+    log.restart_at(2 * SEGMENT_BYTES)
+    append(log, message())
+    file = dirty_file(log)
+    log.truncate(2 * SEGMENT_BYTES)
+    log.restart_at(0)
+    append(log, message())
+    assert log.file_synced(file, 0) == 0
+
+
+def test_a_file_that_was_made_anew_is_another_file(log: CommitLog) -> None:
+    append(log, message())
+    log.file_synced(dirty_file(log), 0)
+    path = log.files.files[0].path
+    with open(path, "rb") as before:  # so that its number on the disk is not given out again
+        log.truncate(0)
+        log.restart_at(0)
+        append(log, message())
+        now = os.fstat(dirty_file(log).descriptor)
+        assert now.st_ino == path.stat().st_ino != os.fstat(before.fileno()).st_ino
+
+
+def test_a_failed_fsync_of_the_kernel_is_final(log: CommitLog) -> None:
+    append(log, message())
+    file = dirty_file(log)
+    with pytest.raises(StoreError, match=f"fsync of {file.path} failed: Input/output error"):
+        log.file_synced(file, errno.EIO)
+    with pytest.raises(StoreError, match="no longer written"):
+        log.append_raw(log.end, b"x")
+    with pytest.raises(StoreError):
+        log.flush()
+    assert log.dirty_file() is None
+    assert log.flushed_offset == 0
+
+
+def test_a_thread_that_syncs_at_the_same_time_takes_no_news_away(
+    log: CommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells each open file once that a write has failed."""
+    append(log, message())
+    file = dirty_file(log)
+    real = os.fdatasync
+
+    def fails_meanwhile(fd: int) -> None:
+        assert fd != file.descriptor
+        assert log.dirty_file() is None, "the thread may know of an error already"
+        with pytest.raises(StoreError):
+            log.file_synced(file, errno.EIO)
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fails_meanwhile)
+    with pytest.raises(StoreError, match="Input/output error"):
+        log.flush()
+    assert log.flushed_offset == 0

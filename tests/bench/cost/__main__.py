@@ -42,7 +42,7 @@ from support.processes.rig import (
 from trioha.compiled import this_build
 
 BUILDS = ("pure", "compiled", "java")
-LAYOUTS = ("alone", "async slave", "SYNC", "DLEDGER")
+LAYOUTS = ("alone", "SYNC_FLUSH", "async slave", "SYNC", "DLEDGER")
 START_S = 60.0
 TOPIC = "cost"
 LOAD = (
@@ -172,9 +172,10 @@ def _start_set(
 ) -> dict[str, Node]:
     make = production_broker if build == "java" else trioha_broker
     role = "SYNC_MASTER" if layout == "SYNC" else "ASYNC_MASTER"
-    nodes = {"master": make(processes, namesrv, broker_id=0, role=role, settings=SETTINGS)}
-    if layout != "alone":
-        nodes["slave"] = make(processes, namesrv, broker_id=1, role="SLAVE", settings=SETTINGS)
+    settings = {**SETTINGS, "flushDiskType": "SYNC_FLUSH"} if layout == "SYNC_FLUSH" else SETTINGS
+    nodes = {"master": make(processes, namesrv, broker_id=0, role=role, settings=settings)}
+    if layout not in ("alone", "SYNC_FLUSH"):
+        nodes["slave"] = make(processes, namesrv, broker_id=1, role="SLAVE", settings=settings)
     for node in nodes.values():
         (node if build == "java" else runtime.take(node)).start()
     return nodes

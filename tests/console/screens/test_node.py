@@ -33,7 +33,7 @@ TREE = {
                                 "tasks": [
                                     {
                                         "name": "commitlog_flush",
-                                        "waits_in": "services/node/commitlog_flush.py:62 run",
+                                        "waits_in": "services/node/log_flush.py:62 run",
                                         "nurseries": [],
                                     }
                                 ],

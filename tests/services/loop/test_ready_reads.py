@@ -146,3 +146,37 @@ async def test_a_read_removes_another_that_is_ready_too(reads: ReadyReads) -> No
         assert len(called) == 1
         for sock in (one, two):
             reads.remove(sock.fileno())
+
+
+async def test_what_is_put_off_runs_behind_all_that_can_be_read(reads: ReadyReads) -> None:
+    order: list[str] = []
+    done = trio.Event()
+    with socket_pair() as (near, far), socket_pair() as (near_2, far_2):
+
+        def last() -> None:
+            order.append("put off")
+            done.set()
+
+        def read(source: socket.socket, name: str) -> None:
+            source.recv(1)
+            order.append(name)
+            if len(order) == 1:
+                reads.before_wait(last)
+
+        reads.add(near.fileno(), lambda: read(near, "one"))
+        reads.add(near_2.fileno(), lambda: read(near_2, "two"))
+        far.send(b"x")
+        far_2.send(b"x")
+        with trio.fail_after(PATIENCE_S):
+            await done.wait()
+        assert sorted(order[:2]) == ["one", "two"]
+        assert order[2:] == ["put off"], "once"
+        reads.remove(near.fileno())
+        reads.remove(near_2.fileno())
+
+
+async def test_what_a_task_puts_off_runs_before_the_loop_waits(reads: ReadyReads) -> None:
+    done = trio.Event()
+    reads.before_wait(done.set)
+    with trio.fail_after(PATIENCE_S):
+        await done.wait()

@@ -11,7 +11,7 @@ from trioha.ha.events import Term
 from trioha.ha.hello import HelloAnswer
 from trioha.services.ha.handshake import Handshake
 from trioha.services.ha.role_control import RoleControl
-from trioha.services.node.commitlog_flush import CommitlogFlush
+from trioha.services.node.log_flush import LogFlush
 from trioha.services.node.namesrv_registration import NamesrvRegistration
 
 PATIENCE_S = 2.0  # of each question: a node that lives answers in milliseconds
@@ -27,7 +27,7 @@ class Confirmation:
         roles: RoleControl,
         handshake: Handshake,
         registration: NamesrvRegistration,
-        flush: CommitlogFlush,
+        flush: LogFlush,
         tell_role: Callable[[], None],
     ) -> None:
         """`tell_role` reports to the journal the role of a node that came back as a slave."""

@@ -43,9 +43,9 @@ from trioha.services.loop.ringing import ring
 from trioha.services.loop.stand_still import StandStill
 from trioha.services.loop.transport import Connect
 from trioha.services.node.broker_node import BrokerNode
-from trioha.services.node.commitlog_flush import CommitlogFlush
 from trioha.services.node.health import writable_check
 from trioha.services.node.listeners import BrokerListeners
+from trioha.services.node.log_flush import LogFlush
 from trioha.services.node.namesrv_registration import Refutation
 from trioha.store.accept_loss import forget_loss
 from trioha.store.cuts import Cut
@@ -89,7 +89,14 @@ class SetReplication:
         self.master_address = MasterAddress(config.ha_master_address)
         self.master_remoting_address = MasterAddress()
         self.links = RoleLinks()
-        self.flush = CommitlogFlush(store, config, clock, node.events, self._on_flushed)
+        self.flush = LogFlush(
+            store,
+            clock,
+            node.events,
+            delay_ms=config.flush_interval_commit_log,
+            queue_interval_ms=config.flush_interval_consume_queue,
+            on_flushed=self._on_flushed,
+        )
         self.stand_still = StandStill(clock, self._on_stood_still)
         self.reader_service = ReaderService(node, mastership, replicas, self._on_deadline)
         self.client_service = ClientService(
@@ -217,7 +224,7 @@ class SetReplication:
         with self.outboxes.batch():
             self.core.on_slave_lost()
 
-    def _on_flushed(self, offset: int) -> None:
+    def _on_flushed(self, offset: int, cut_count: int) -> None:
         with self.outboxes.batch():
             self.core.on_flushed(offset, self.clock.now_ms())
 

@@ -9,7 +9,7 @@ import trio
 from trioha.errors import CommitLogCorrupted, DiskFull
 from trioha.ha.role_effects import BeginTerm, CutHalfRecord, Dispatch, FlushLog
 from trioha.remoting.outboxes import Outboxes
-from trioha.services.node.commitlog_flush import CommitlogFlush
+from trioha.services.node.log_flush import LogFlush
 from trioha.store.message_store import FileMessageStore
 
 PreparingEffect = Dispatch | CutHalfRecord | FlushLog | BeginTerm
@@ -22,7 +22,7 @@ class TermPreparation:
     def __init__(
         self,
         store: FileMessageStore,
-        flush: CommitlogFlush,
+        flush: LogFlush,
         outboxes: Outboxes,
         on_dispatched: Callable[[], None],
     ) -> None:

@@ -57,6 +57,7 @@ class ReadyReads:
         self.force_wakeup: Any = trios.force_wakeup
         self.statistics: Any = trios.statistics
         self._readers: dict[int, Callable[[], None]] = {}
+        self._put_off: list[Callable[[], None]] = []
         self._epoll = select.epoll()
         self._epoll.register(self._trio_fd, select.EPOLLIN)
 
@@ -70,12 +71,20 @@ class ReadyReads:
         if self._readers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
+    def before_wait(self, function: Callable[[], None]) -> None:
+        """Call this once, after all that can be read now has been. It raises nothing."""
+        self._put_off.append(function)
+
     def get_events(self, timeout: float) -> Any:
         """Wait and read until there is something for Trio to do, at most `timeout` seconds. HOT."""
         poll, readers, trio_fd = self._epoll.poll, self._readers, self._trio_fd
         runnable = self._runnable
         due_s = time.perf_counter() + timeout
         while True:
+            if self._put_off:
+                self._do_put_off()
+                if runnable:
+                    timeout = 0.0
             has_read = has_events = False
             for fd, _ in poll(timeout):
                 if fd == trio_fd:
@@ -101,6 +110,11 @@ class ReadyReads:
                 timeout = min(timeout, deadline_s - trios_s)
             if timeout <= 0:
                 return _NO_EVENTS
+
+    def _do_put_off(self) -> None:
+        put_off, self._put_off = self._put_off, []
+        for function in put_off:
+            function()
 
     def close(self) -> None:
         self._epoll.close()

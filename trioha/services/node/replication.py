@@ -17,17 +17,11 @@ from trioha.remoting.channel import Channel, Instant
 from trioha.services.admin.health import Check
 from trioha.services.admin.metrics_families import Families
 from trioha.services.node.listeners import BrokerListeners
+from trioha.services.node.log_flush import LogFlush
 from trioha.services.node.namesrv_registration import Refutation
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-
-
-class LogFlush(Protocol):
-    """The task that fsyncs the commitlog."""
-
-    async def run(self) -> None: ...
-    async def flush_all(self) -> None: ...
 
 
 class Replication(Protocol):

@@ -70,6 +70,8 @@ class ReadyLoop:
         self._clock = context.clock
         self._outboxes = context.outboxes
         self._postponed: deque[Action] = deque()
+        # Where bytes count as held once appended, no put waits for the disk.
+        self._waits_for_disk = not node.state.settings.replicated_in_memory
 
     def run(self, action: Action) -> None:
         """Give the core an input, then do all the work that it asks for. HOT.
@@ -130,7 +132,7 @@ class ReadyLoop:
         if end != self._node.state.end_offset:
             self._node.appended(end, now_ms)
             self._do_ready(now_ms)
-            self._flush.grown_nowait(urgent=True)
+            self._flush.grown_nowait(urgent=self._waits_for_disk)
 
     def _do_ready(self, now_ms: int) -> None:
         """Do the fields of each `Ready` from top to bottom."""
@@ -140,7 +142,7 @@ class ReadyLoop:
             controls = self._make_durable(ready)
             if ready.log or controls:
                 written = written or bool(ready.log)
-                self._flush.grown_nowait(urgent=True)
+                self._flush.grown_nowait(urgent=self._waits_for_disk)
             # Both leave at the end of the batch. Clients' answers come first: a client waits for
             # them, while no request waits for the commit that followers learn.
             self._listener.on_ready(ready)

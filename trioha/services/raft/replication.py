@@ -41,9 +41,9 @@ from trioha.services.loop.transport import Connect
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.health import writable_check
 from trioha.services.node.listeners import BrokerListeners
+from trioha.services.node.log_flush import LogFlush
 from trioha.services.node.namesrv_registration import BrokerIdentity, Refutation
 from trioha.services.raft.bootstrap import VoteFile
-from trioha.services.raft.flush import RaftFlush
 from trioha.services.raft.interfaces import MemberContext, MemberSetup
 from trioha.services.raft.member import RaftMember
 from trioha.services.raft.member_tasks import hand_over, run_member
@@ -89,13 +89,15 @@ class GroupReplication:
         self.outboxes = node.outboxes
         self.schedule_message = node.schedule_message
         self._home_id = broker_id_of(config.d_leger_self_id)
-        self.flush = RaftFlush(
+        self.flush = LogFlush(
             store,
-            config.flush_interval_consume_queue,
             clock,
             node.events,
-            listener=lambda: self.member,
-            delay_ms=config.flush_interval_commit_log if config.d_leger_replicated_in_memory else 0,
+            delay_ms=config.flush_interval_commit_log,
+            queue_interval_ms=config.flush_interval_consume_queue,
+            on_flushed=lambda end, cut_count: self.member.flushed(end, cut_count),
+            on_failed=lambda error: self.member.flush_failed(error),
+            cut_count=lambda: self.member.cut_count,
         )
         context = MemberContext(node.outboxes, clock, node.events, connect_to, node.access.sign)
         self.member = RaftMember(setup, ledger, votes, self, self.flush, context, random_source())

@@ -1,0 +1,452 @@
+"""The fsync of the log: when it starts, what it covers, and what its end proves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from support.suite.skips import skip_unless
+
+from trioha.errors import StoreError
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.ready_reads import start_ready_reads
+from trioha.services.node import log_flush
+from trioha.services.node.log_flush import LogFlush
+from trioha.store.mapped_file import SyncFile
+from trioha.testing.recorded_events import RecordedEvents
+
+PATIENCE_S = 60.0
+FAR_MS = 3_600_000
+
+
+class Disk:
+    """Each fsync waits until it is let go, also one that a kernel would do (`FakeKernel`)."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.durable = 0
+        self.queue_flushes = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
+        self.broken = False
+        self.is_one_file = False
+        self.file = SyncFile(Path(os.devnull))
+
+    def flush(self) -> int:
+        offset = self.end
+        self.started.release()
+        assert self.go.acquire(timeout=PATIENCE_S)
+        if self.broken:
+            raise StoreError("fsync of the log failed: Input/output error")
+        return offset
+
+    def flush_queues(self) -> None:
+        self.queue_flushes.release()
+
+    def dirty_file(self) -> SyncFile | None:
+        self.durable = self.end
+        return self.file if self.is_one_file else None
+
+    def file_synced(self, file: SyncFile, error_number: int) -> int:
+        if error_number:
+            raise StoreError(f"fsync of {file.path} failed: {os.strerror(error_number)}")
+        return self.durable
+
+
+class FakeKernel:
+    """Its fsync ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.started: list[int] = []
+        self.takes_it = True
+        self.is_busy = False
+        self.is_closed = False
+        self._error_number = 0
+
+    def fileno(self) -> int:
+        return self.eventfd
+
+    def start(self, descriptor: int) -> bool:
+        assert not self.is_busy
+        self.started.append(descriptor)
+        self.is_busy = self.takes_it
+        return self.takes_it
+
+    def end(self, error_number: int = 0) -> None:
+        self._error_number = error_number
+        os.eventfd_write(self.eventfd, 1)
+
+    def take_result(self) -> int | None:
+        try:
+            os.eventfd_read(self.eventfd)
+        except BlockingIOError:
+            return None
+        self.is_busy = False
+        return self._error_number
+
+    def close(self) -> None:
+        os.close(self.eventfd)
+        self.is_closed = True
+
+
+class Rig:
+    def __init__(self, delay_ms: int = FAR_MS, queue_interval_ms: int = FAR_MS) -> None:
+        self.disk = Disk()
+        self.cut_count = 0
+        self.told: list[tuple[int, int]] = []
+        self.failed: list[StoreError] = []
+        self.raises: Exception | None = None
+        self.events = RecordedEvents()
+        self._news = trio.Event()
+        self.flush = LogFlush(
+            self.disk,
+            Clock(),
+            self.events,
+            delay_ms=delay_ms,
+            queue_interval_ms=queue_interval_ms,
+            on_flushed=self._flushed,
+            on_failed=self.failed.append,
+            cut_count=lambda: self.cut_count,
+        )
+
+    def _flushed(self, end: int, cut_count: int) -> None:
+        self.told.append((end, cut_count))
+        self._news.set()
+        if self.raises is not None:
+            raise self.raises
+
+    def grow(self, end: int, *, urgent: bool = True) -> None:
+        self.disk.end = end
+        self.flush.grown_nowait(urgent=urgent)
+
+    async def fsync_started(self) -> None:
+        with trio.fail_after(PATIENCE_S):
+            await trio.to_thread.run_sync(self.disk.started.acquire)
+
+    async def wait_told(self, count: int) -> None:
+        with trio.fail_after(PATIENCE_S):
+            while len(self.told) < count:
+                self._news = trio.Event()
+                await self._news.wait()
+
+    def has_started(self) -> bool:
+        """Return whether one more fsync by a thread has started."""
+        return self.disk.started.acquire(blocking=False)
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKernel]:
+    skip_unless(hasattr(os, "eventfd"), "eventfd is Linux's")
+    kernel = FakeKernel()
+    monkeypatch.setattr(log_flush, "open_kernel_sync", lambda: kernel)
+    yield kernel
+    assert kernel.is_closed
+
+
+# When it starts.
+
+
+async def test_one_fsync_covers_everything_queued_while_the_last_one_ran() -> None:
+    rig = Rig()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100)
+        await rig.fsync_started()
+        for end in (200, 300, 400):
+            rig.grow(end)
+        rig.disk.go.release(2)
+        await rig.wait_told(2)
+        assert rig.told == [(100, 0), (400, 0)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_fsync_starts_in_the_pass_that_appends() -> None:
+    rig = Rig()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.grow(100)
+        # Nothing of ours has run since: not one checkpoint.
+        assert rig.disk.started.acquire(timeout=PATIENCE_S)
+        rig.disk.go.release()
+        await rig.wait_told(1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_may_wait_is_flushed_together_after_its_delay(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    rig = Rig(delay_ms=500)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.grow(100, urgent=False)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(0.4)
+        rig.grow(200, urgent=False)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not rig.has_started()
+        mock_clock.jump(0.1)
+        await rig.fsync_started()
+        # What comes while it runs has a delay of its own.
+        rig.grow(300, urgent=False)
+        rig.disk.go.release(2)
+        await rig.wait_told(1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not rig.has_started()
+        mock_clock.jump(0.5)
+        await rig.wait_told(2)
+        assert rig.told == [(200, 0), (300, 0)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_put_that_waits_for_the_disk_cuts_the_delay_short(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    rig = Rig(delay_ms=500)
+    rig.disk.go.release(2)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100, urgent=False)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.grow(200)
+        await rig.wait_told(1)
+        assert rig.told == [(200, 0)]
+        # The delay went with it.
+        assert rig.has_started()
+        mock_clock.jump(10)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not rig.has_started()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_put_that_waits_while_one_runs_is_not_delayed_by_one_that_may() -> None:
+    rig = Rig()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100)
+        await rig.fsync_started()
+        rig.grow(200, urgent=False)
+        rig.grow(300)
+        rig.grow(400, urgent=False)
+        rig.disk.go.release(2)
+        await rig.wait_told(2)
+        assert rig.told[1] == (400, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_has_grown_before_it_runs_is_flushed() -> None:
+    rig = Rig()
+    rig.grow(100)
+    rig.disk.go.release()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        await rig.wait_told(1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_flushed_while_nothing_grows() -> None:
+    rig = Rig(delay_ms=1, queue_interval_ms=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert not rig.has_started()
+        assert not rig.disk.queue_flushes.acquire(blocking=False)
+        nursery.cancel_scope.cancel()
+
+
+async def test_queues_reach_the_disk_after_the_last_growth_too() -> None:
+    rig = Rig(delay_ms=1, queue_interval_ms=1)
+    rig.disk.go.release()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100, urgent=False)
+        with trio.fail_after(PATIENCE_S):
+            await trio.to_thread.run_sync(rig.disk.queue_flushes.acquire)
+        nursery.cancel_scope.cancel()
+    assert rig.told == [(100, 0)]
+
+
+# What its end proves.
+
+
+async def test_an_fsync_tells_how_often_the_log_had_been_cut_when_it_began() -> None:
+    rig = Rig()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100)
+        await rig.fsync_started()
+        rig.cut_count = 1
+        rig.grow(90)
+        rig.disk.go.release(2)
+        await rig.wait_told(2)
+        assert rig.told == [(100, 0), (90, 1)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_failed_fsync_ends_the_node_and_acknowledges_nothing() -> None:
+    """Fault A11: RocketMQ answered SEND_OK although the flush had failed."""
+    rig = Rig()
+    rig.disk.broken = True
+    rig.disk.go.release()
+    rig.grow(100)
+    with trio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="fsync"):
+        await rig.flush.run()
+    assert len(rig.failed) == 1
+    assert rig.told == []
+    assert rig.events.names() == ["flush_failed"]
+
+
+async def test_what_the_listener_raises_ends_the_task_and_not_the_loop() -> None:
+    rig = Rig()
+    rig.raises = StoreError("the vote cannot be saved")
+    rig.disk.go.release()
+    rig.grow(100)
+    with trio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="vote"):
+        await rig.flush.run()
+
+
+async def test_it_ends_only_when_the_thread_has_left_the_store() -> None:
+    rig = Rig()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100)
+        await rig.fsync_started()
+        nursery.cancel_scope.cancel()
+        threading.Timer(0.02, rig.disk.go.release).start()
+    assert rig.told == [(100, 0)]
+
+
+async def test_a_flush_by_hand_tells_what_is_durable() -> None:
+    rig = Rig()
+    rig.disk.end = 100
+    rig.disk.go.release(2)
+    await rig.flush.flush_all()
+    assert rig.told == [(100, 0)]
+    assert rig.disk.queue_flushes.acquire(blocking=False)
+    rig.disk.broken = True
+    with pytest.raises(StoreError):
+        await rig.flush.flush_log()
+    assert rig.events.names() == ["flush_failed"]
+
+
+# Where the kernel does it.
+
+
+async def test_the_kernel_syncs_one_open_file(kernel: FakeKernel) -> None:
+    start_ready_reads()
+    rig = Rig()
+    rig.disk.is_one_file = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for end in (100, 200):
+            rig.grow(end)
+        assert kernel.started == [], "more may come before the loop waits"
+        await trio.testing.wait_all_tasks_blocked()
+        assert kernel.started == [rig.disk.file.descriptor]
+        rig.grow(300)
+        kernel.end()
+        await rig.wait_told(1)
+        assert rig.told == [(200, 0)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert kernel.started == [rig.disk.file.descriptor] * 2
+        kernel.end()
+        await rig.wait_told(2)
+        assert rig.told == [(200, 0), (300, 0)]
+        assert not rig.has_started(), "a thread has synced"
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_fsync_is_under_way_at_a_time(kernel: FakeKernel) -> None:
+    start_ready_reads()
+    rig = Rig(delay_ms=0)
+    rig.disk.is_one_file = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        for number in range(1, 50):
+            rig.grow(10 * number, urgent=False)
+            # Its time has come; in the same pass, before or behind that, a put waits.
+            await trio.lowlevel.checkpoint()
+            rig.grow(10 * number + 1)
+            while rig.told[-1:] != [(10 * number + 1, 0)]:
+                await trio.testing.wait_all_tasks_blocked()
+                if kernel.is_busy:
+                    kernel.end()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("is_one_file", [False, True])
+async def test_a_thread_does_what_the_kernel_does_not(
+    kernel: FakeKernel, is_one_file: bool
+) -> None:
+    start_ready_reads()
+    rig = Rig()
+    rig.disk.is_one_file = is_one_file
+    kernel.takes_it = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.grow(100)
+        await rig.fsync_started()
+        rig.disk.go.release()
+        await rig.wait_told(1)
+        assert rig.told == [(100, 0)]
+        assert len(kernel.started) == is_one_file
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_fsync_that_fails_in_the_kernel_ends_the_node(kernel: FakeKernel) -> None:
+    start_ready_reads()
+    rig = Rig()
+    rig.disk.is_one_file = True
+    rig.grow(100)
+    with (
+        trio.fail_after(PATIENCE_S),
+        pytest.RaisesGroup(
+            pytest.RaisesExc(StoreError, match="fsync of /dev/null failed: Input/output error")
+        ),
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.flush.run)
+            await trio.testing.wait_all_tasks_blocked()
+            kernel.end(errno.EIO)
+    assert len(rig.failed) == 1
+    assert rig.told == []
+    assert rig.events.names() == ["flush_failed"]
+
+
+async def test_it_ends_only_when_the_kernel_has_answered(kernel: FakeKernel) -> None:
+    start_ready_reads()
+    rig = Rig()
+    rig.disk.is_one_file = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        threading.Timer(0.02, kernel.end).start()
+    assert rig.told == [(100, 0)]
+
+
+async def test_what_was_put_off_when_it_is_cancelled_still_reaches_the_disk(
+    kernel: FakeKernel,
+) -> None:
+    start_ready_reads()
+    rig = Rig()
+    rig.disk.is_one_file = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.grow(100)
+        nursery.cancel_scope.cancel()
+        threading.Timer(0.02, kernel.end).start()
+    assert kernel.started == [rig.disk.file.descriptor]
+    assert rig.told == [(100, 0)]

@@ -1,0 +1,228 @@
+"""Brings the log to disk (FlushRealTimeService, GroupCommitService), then its queues and index.
+
+Theory of operation. Appends only mark the log as grown. If a put waits for the disk, the fsync
+starts before the loop waits again: it covers all that the loop has read until then. Else it starts
+`delay_ms` after the first append. While one fsync runs, more puts queue up, and the next one covers
+them all: that is the whole of group commit. No task stands between an append and the fsync, nor
+between the end of the fsync and the answers.
+
+The kernel syncs the file (`KernelSync`). Where it cannot, and where more is to be done than to sync
+one open file (a new segment has a new name), a thread does all of it.
+
+The count of cuts is taken when an fsync starts: an fsync that began before a cut proves nothing
+about the bytes written after the cut. A Raft member tells its core both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+import outcome
+import trio
+
+from trioha.errors import StoreError
+from trioha.journal import EventSink
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import is_simulated, run_blocking, start_blocking
+from trioha.services.loop.kernel_sync import KernelSync, open_kernel_sync
+from trioha.services.loop.ready_reads import ReadyReads, ready_reads
+from trioha.store.mapped_file import SyncFile
+
+_STALL_MS = 1000
+
+
+class FlushedStore(Protocol):
+    """The part of a store that is flushed."""
+
+    def flush(self) -> int: ...
+    def flush_queues(self) -> None: ...
+
+    def dirty_file(self) -> SyncFile | None:
+        """The one file that is to be synced for the whole log to be on disk. Thread: the loop's.
+
+        None if there is none, or if more is to be done: `flush` does all of it.
+        """
+
+    def file_synced(self, file: SyncFile, error_number: int) -> int:
+        """Note that the fsync of the `dirty_file` has ended; returns the offset now durable.
+
+        Only one may be under way. `error_number` is 0 or the errno of the fsync.
+        Errors: StoreError as `flush`.
+        """
+
+
+class LogFlush:
+    """Flushes the log as it grows, and its queues and index `queue_interval_ms` later."""
+
+    def __init__(
+        self,
+        store: FlushedStore,
+        clock: Clock,
+        events: EventSink,
+        *,
+        delay_ms: int,
+        queue_interval_ms: int,
+        on_flushed: Callable[[int, int], None],
+        on_failed: Callable[[StoreError], None] | None = None,
+        cut_count: Callable[[], int] | None = None,
+    ) -> None:
+        """`on_flushed` gets the durable end of the log, and `cut_count()` when the fsync began."""
+        self._store = store
+        self._clock = clock
+        self._events = events
+        self._delay_s = delay_ms / 1000
+        self._queue_interval_s = queue_interval_ms / 1000
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
+        self._cut_count = cut_count
+        self._is_open = False
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._reads: ReadyReads | None = None
+        self._kernel: KernelSync | None = None
+        self._syncing: Callable[[int], int] | None = None
+        self._is_running = self._is_grown = self._is_urgent = False
+        self._began = (0, 0)
+        """Count of cuts and time in ms when the fsync that runs began."""
+        self._due_s = self._queues_due_s = math.inf
+        """Times of the delayed fsync and of the queues', in Trio's seconds; infinite for none."""
+        self._error: BaseException | None = None
+        self._news = trio.Event()
+
+    def grown_nowait(self, *, urgent: bool) -> None:
+        """The log has grown; `urgent` when a put waits for the disk. HOT."""
+        if self._is_grown and (self._is_urgent or not urgent):
+            return
+        self._is_grown = True
+        self._is_urgent = urgent
+        if self._is_open and not self._is_running:
+            self._take_up()
+
+    async def run(self) -> None:
+        """Flush as the log grows.
+
+        Cancellation: waits for the fsync that runs, since it uses the store.
+        Errors: StoreError if an fsync fails: the page cache may have lied, so the node must end.
+        """
+        self._token = trio.lowlevel.current_trio_token()
+        self._is_open = True
+        self._reads = ready_reads()
+        if self._reads is not None and not is_simulated():
+            self._kernel = open_kernel_sync()
+            if self._kernel is not None:
+                self._reads.add(self._kernel.fileno(), self._kernel_has_synced)
+        try:
+            if self._is_grown:
+                self._take_up()
+            while self._error is None:
+                with trio.move_on_at(min(self._due_s, self._queues_due_s)):
+                    await self._news.wait()
+                self._news = trio.Event()
+                if trio.current_time() >= self._due_s:
+                    self._start()
+                if trio.current_time() >= self._queues_due_s:
+                    self._queues_due_s = math.inf
+                    await run_blocking(self._store.flush_queues)
+            raise self._error
+        finally:
+            self._is_open = False
+            with trio.CancelScope(shield=True):
+                while self._is_running:
+                    await self._news.wait()
+                    self._news = trio.Event()
+            if self._reads is not None and self._kernel is not None:
+                self._reads.remove(self._kernel.fileno())
+                self._kernel.close()
+
+    async def flush_all(self) -> None:
+        """Flush log, queues and index once. Errors: StoreError."""
+        await self.flush_log()
+        await run_blocking(self._store.flush_queues)
+
+    async def flush_log(self) -> None:
+        """Flush the log once. Errors: StoreError."""
+        cut_count = self._cut_count() if self._cut_count is not None else 0
+        started_ms = self._clock.now_ms()
+        try:
+            offset = await run_blocking(self._store.flush)
+        except StoreError as error:
+            self._events.event("flush_failed", error=str(error))
+            raise
+        self._tell_stall(started_ms)
+        self._on_flushed(offset, cut_count)
+
+    def _take_up(self) -> None:
+        """Start an fsync soon, or set its time; none may be running."""
+        if not self._is_urgent:
+            self._due_s = min(self._due_s, trio.current_time() + self._delay_s)
+            self._news.set()
+            return
+        self._is_running = True
+        self._due_s = math.inf
+        if self._reads is not None:
+            self._reads.before_wait(self._start)
+        else:
+            self._start()
+
+    def _start(self) -> None:
+        self._is_running, self._is_grown, self._is_urgent = True, False, False
+        self._due_s = math.inf
+        self._began = (
+            self._cut_count() if self._cut_count is not None else 0,
+            self._clock.now_ms(),
+        )
+        try:
+            kernel = self._kernel
+            file = self._store.dirty_file() if kernel is not None else None
+            if kernel is not None and file is not None and kernel.start(file.descriptor):
+                self._syncing = partial(self._store.file_synced, file)
+                return
+            start_blocking(self._store.flush, self._thread_has_synced, "commitlog_flush")
+        except BaseException as error:
+            self._ended(outcome.Error(error))
+
+    def _kernel_has_synced(self) -> None:
+        kernel, syncing = self._kernel, self._syncing
+        if kernel is not None and syncing is not None:
+            error_number = kernel.take_result()
+            if error_number is not None:
+                self._syncing = None
+                self._ended(outcome.capture(syncing, error_number))
+
+    def _thread_has_synced(self, result: outcome.Outcome[int]) -> None:
+        """Tell the loop. Thread: the one that has flushed."""
+        assert self._token is not None
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._ended, result)
+
+    def _ended(self, result: outcome.Outcome[int]) -> None:
+        """Handle the end of an fsync, on the loop. `run` raises what is raised here."""
+        self._is_running = False
+        cut_count, started_ms = self._began
+        try:
+            try:
+                offset = result.unwrap()
+            except StoreError as error:
+                self._events.event("flush_failed", error=str(error))
+                if self._on_failed is not None:
+                    self._on_failed(error)
+                raise
+            if self._is_grown and self._is_open:
+                self._take_up()
+            self._tell_stall(started_ms)
+            if self._queues_due_s == math.inf:
+                self._queues_due_s = trio.current_time() + self._queue_interval_s
+                self._news.set()
+            self._on_flushed(offset, cut_count)
+        except BaseException as error:
+            self._error = error
+        if self._error is not None or not self._is_open:
+            self._news.set()
+
+    def _tell_stall(self, started_ms: int) -> None:
+        elapsed_ms = self._clock.now_ms() - started_ms
+        if elapsed_ms >= _STALL_MS:
+            self._events.event("flush_stalled", elapsed_ms=elapsed_ms)

@@ -33,6 +33,9 @@ LAST_WORDS_S = 1.0
 STOP_GRACE_S = 30.0
 """Time to stop: longer than a broker's own grace (shutdownGrace, 10 s) and its last flush."""
 
+KILL_GRACE_S = 2.0
+"""Time for killed children to be gone before their supervisor ends."""
+
 
 class ChildProcess(Protocol):
     """The part of `trio.Process` that a supervisor uses."""
@@ -166,6 +169,12 @@ class Supervisor:
             if node.process.returncode is None:
                 node.process.kill()
 
+    async def wait_gone(self) -> None:
+        """Wait for those that were killed: a moment, unless the kernel holds one. Not cancelled."""
+        with trio.move_on_after(KILL_GRACE_S, shield=True):
+            for node in self.nodes:
+                await node.process.wait()
+
     async def _wait_ready(self, node: Node) -> None:
         assert node.process.stdout is not None
         received = b""
@@ -226,6 +235,7 @@ async def open_supervisor(
             raise
         except BaseException:
             supervisor.kill_all()
+            await supervisor.wait_gone()
             raise
         finally:
             nursery.cancel_scope.cancel()

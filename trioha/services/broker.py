@@ -4,7 +4,7 @@
 
     broker
     └─ store                     outermost, so last: final flush, then close
-       ├─ commitlog_flush        has the kernel fsync the log; answers sends that wait for it
+       ├─ commitlog_flush        fsync in a thread of its own; answers sends that wait for it
        ├─ reput                  log → consume queues and index
        ├─ config_persist[…]      tables → config/*.json
        ├─ metadata_flush         fsync of their changes since

@@ -8,12 +8,11 @@ inside a record.
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Final
 
 from trioha.errors import OffsetOutOfRange, StoreError
-from trioha.store.mapped_file import NO_BUFFER, MappedFile, SyncFile, sync_error
+from trioha.store.mapped_file import NO_BUFFER, MappedFile
 from trioha.store.mapped_file_queue import MappedFileQueue
 from trioha.store.store_config import StoreConfig
 from trioha.wire.record import (
@@ -54,13 +53,6 @@ class CommitLog:
         self.flushed_offset = 0
         self.failure: str | None = None
         self._lock = threading.Lock()  # flush against truncate
-        self._flushed_lock = threading.Lock()
-        """Taken for moments, to move `flushed_offset`; `_lock` is held while the disk works."""
-        self._sync_file: SyncFile | None = None
-        self._sync_segment: MappedFile | None = None
-        """The segment of `_sync_file`: one that was made anew is another one of the same name."""
-        self._syncing_end = 0
-        """What the kernel's fsync will prove: the end that the log had, or where it was cut."""
         # The segment that `end` lies in, so that an append looks nothing up.
         self._segment: MappedFile | None = None
         self._buffer = NO_BUFFER
@@ -143,9 +135,7 @@ class CommitLog:
         with self._lock:
             self.files.drop_from(0)
             self.settle(offset)
-            with self._flushed_lock:
-                self._syncing_end = 0
-                self.flushed_offset = offset
+            self.flushed_offset = offset
 
     def _make_room(self, size: int) -> None:
         segment = self._segment or self._next_segment()
@@ -268,9 +258,7 @@ class CommitLog:
                 last = max(last, segment.from_offset + segment.clear(offset - segment.from_offset))
             self.files.sync_names()
             self.settle(offset)
-            with self._flushed_lock:
-                self._syncing_end = min(self._syncing_end, offset)
-                self.flushed_offset = min(self.flushed_offset, offset)
+            self.flushed_offset = min(self.flushed_offset, offset)
             return last
 
     def flush(self) -> int:
@@ -289,42 +277,7 @@ class CommitLog:
                         segment.sync()
                 self.files.sync_names()
             except StoreError as error:
-                raise self._failed(error) from error
-            self._synced_to(end)
+                self.failure = f"the log is no longer written: {error}"
+                raise StoreError(self.failure) from error
+            self.flushed_offset = end
             return end
-
-    def dirty_file(self) -> SyncFile | None:
-        """Return the one file to sync, or None; see `FileMessageStore.dirty_file`."""
-        segment, end = self._segment, self.end
-        # While a thread syncs, it may have been told of an error, and not have told us yet.
-        if self.failure is not None or segment is None or self._lock.locked():
-            return None
-        if self.files.names_changed or not segment.from_offset <= self.flushed_offset < end:
-            return None
-        file = self._sync_file
-        if file is None or segment is not self._sync_segment:
-            try:
-                file = self._sync_file = SyncFile(segment.path)
-            except OSError:
-                return None
-            self._sync_segment = segment
-        with self._flushed_lock:
-            self._syncing_end = end
-        return file
-
-    def file_synced(self, file: SyncFile, error_number: int) -> int:
-        """Note the end of its fsync and return the durable end. Errors: StoreError as `flush`."""
-        if error_number:
-            raise self._failed(sync_error(file.path, os.strerror(error_number)))
-        self._synced_to(self._syncing_end)
-        return self.flushed_offset
-
-    def _synced_to(self, end: int) -> None:
-        with self._flushed_lock:
-            if self.failure is not None:
-                raise StoreError(self.failure)
-            self.flushed_offset = max(self.flushed_offset, end)
-
-    def _failed(self, error: StoreError) -> StoreError:
-        self.failure = f"the log is no longer written: {error}"
-        return StoreError(self.failure)

@@ -49,30 +49,6 @@ def disk_error(error: OSError, what: str) -> StoreError:
     return StoreError(f"{what}: {error.strerror or error}")
 
 
-def sync_error(path: Path, reason: str) -> StoreError:
-    return StoreError(f"fsync of {path} failed: {reason}")
-
-
-class SyncFile:
-    """A descriptor of a file, for fsyncs that the kernel does while the loop goes on.
-
-    The kernel tells each open file once that a write has failed. So these fsyncs have one of their
-    own: an fsync by a thread at the same time cannot take the news away.
-    """
-
-    __slots__ = ("descriptor", "path")
-
-    def __init__(self, path: Path) -> None:
-        """Errors: OSError."""
-        self.path = path
-        self.descriptor = -1
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-
-
 class MappedFile:
     """A file of exactly `size` bytes whose first byte has the offset `from_offset`.
 
@@ -227,7 +203,7 @@ class MappedFile:
         except FileNotFoundError:
             return  # deleted meanwhile, with all that was to be kept of it
         except OSError as error:
-            raise sync_error(self.path, error.strerror or str(error)) from error
+            raise StoreError(f"fsync of {self.path} failed: {error.strerror or error}") from error
 
     def clear(self, begin: int) -> int:
         """Zero everything from `begin` on, durably, and return where the last of it ended.

@@ -33,8 +33,8 @@ class MappedFileQueue:
         self.directory = directory
         self.file_bytes = file_bytes
         self.files: list[MappedFile] = []
-        self._name_changes = self._synced_changes = 0
-        """Files made and removed, and how many of these changes are known to be on disk."""
+        self.names_changed = False
+        """A file was created or removed since the directory was last synced."""
         self._chunk_bytes = chunk_bytes
         self._keep_descriptors = keep_descriptors
         self._cure = cure
@@ -107,44 +107,38 @@ class MappedFileQueue:
                 raise disk_error(error, f"cannot create {self.directory}") from error
         file = self._file(from_offset)
         file.create()
-        self._name_changes += 1
+        self.names_changed = True
         self.files.append(file)
         return file
 
     def drop_first(self) -> MappedFile:
         """Delete the oldest file."""
         file = self.files.pop(0)
+        self.names_changed = True
         file.unlink()
-        self._name_changes += 1
         return file
 
     def drop_from(self, offset: int) -> None:
         """Delete every file that begins at `offset` or later, the last one first."""
         while self.files and self.files[-1].from_offset >= offset:
+            self.names_changed = True
             self.files.pop().unlink()
-            self._name_changes += 1
-
-    @property
-    def names_changed(self) -> bool:
-        """Files were made or deleted, and the directory has not been synced since."""
-        return self._name_changes != self._synced_changes
 
     def sync_names(self) -> None:
         """Make creations and deletions durable.
 
         Errors: StoreError.
         """
-        # Only behind the fsync do they count as synced: the loop may ask meanwhile, or make a file.
-        changes = self._name_changes
-        if changes == self._synced_changes:
+        if not self.names_changed:
             return
+        self.names_changed = False
         try:
             fsync_directory(self.directory)
         except FileNotFoundError:
-            pass  # a topic was deleted meanwhile
+            return  # a topic was deleted meanwhile
         except OSError as error:
+            self.names_changed = True
             raise StoreError(f"fsync of {self.directory} failed: {error.strerror}") from error
-        self._synced_changes = changes
 
     def _file(self, from_offset: int) -> MappedFile:
         return MappedFile(

@@ -19,14 +19,9 @@ from trioha.store.consume_queues import ConsumeQueues
 from trioha.store.dispatcher import Dispatcher
 from trioha.store.extent_file import ExtentFile
 from trioha.store.index_files import IndexFiles
-from trioha.store.interface import (
-    DiskBlock,
-    DispatchListener,
-    MissingBytes,
-    StoreStatistics,
-)
+from trioha.store.interface import DiskBlock, DispatchListener, MissingBytes, StoreStatistics
 from trioha.store.lookup import Lookup
-from trioha.store.mapped_file import SyncFile, disk_error, fsync_directory
+from trioha.store.mapped_file import disk_error, fsync_directory
 from trioha.store.raft_queues import RaftQueues
 from trioha.store.recovery import Progress, Recovery, RecoveryReport
 from trioha.store.retention import DiskUsage, measure_disk
@@ -360,21 +355,6 @@ class FileMessageStore:
         """
         try:
             return self._log.flush()
-        except StoreError as error:
-            self._gate.shut(str(error))
-            raise
-
-    def dirty_file(self) -> SyncFile | None:
-        """Return the one file whose fsync brings the whole log to disk. Thread: the loop's.
-
-        None if there is none, or if more is to be done: `flush` does all of it.
-        """
-        return self._log.dirty_file()
-
-    def file_synced(self, file: SyncFile, error_number: int) -> int:
-        """Note the end of that fsync; returns the offset now durable. Errors: as `flush`."""
-        try:
-            return self._log.file_synced(file, error_number)
         except StoreError as error:
             self._gate.shut(str(error))
             raise

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trio
@@ -16,84 +12,39 @@ from support.suite.skips import skip_unless
 from trioha.errors import StoreError
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.ready_reads import start_ready_reads
-from trioha.services.node import log_flush
 from trioha.services.node.log_flush import LogFlush
-from trioha.store.mapped_file import SyncFile
 from trioha.testing.recorded_events import RecordedEvents
 
 PATIENCE_S = 60.0
 FAR_MS = 3_600_000
+EARLY_S = 0.05
+"""A thread that has something to do begins within it."""
 
 
 class Disk:
-    """Each fsync waits until it is let go, also one that a kernel would do (`FakeKernel`)."""
+    """Each fsync waits until it is let go."""
 
     def __init__(self) -> None:
         self.end = 0
-        self.durable = 0
         self.queue_flushes = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
         self.started = threading.Semaphore(0)
         self.broken = False
-        self.is_one_file = False
-        self.file = SyncFile(Path(os.devnull))
+        self._is_busy = False
 
     def flush(self) -> int:
+        assert not self._is_busy, "two at a time"
+        self._is_busy = True
         offset = self.end
         self.started.release()
         assert self.go.acquire(timeout=PATIENCE_S)
+        self._is_busy = False
         if self.broken:
             raise StoreError("fsync of the log failed: Input/output error")
         return offset
 
     def flush_queues(self) -> None:
         self.queue_flushes.release()
-
-    def dirty_file(self) -> SyncFile | None:
-        self.durable = self.end
-        return self.file if self.is_one_file else None
-
-    def file_synced(self, file: SyncFile, error_number: int) -> int:
-        if error_number:
-            raise StoreError(f"fsync of {file.path} failed: {os.strerror(error_number)}")
-        return self.durable
-
-
-class FakeKernel:
-    """Its fsync ends when the test says so."""
-
-    def __init__(self) -> None:
-        self.eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.started: list[int] = []
-        self.takes_it = True
-        self.is_busy = False
-        self.is_closed = False
-        self._error_number = 0
-
-    def fileno(self) -> int:
-        return self.eventfd
-
-    def start(self, descriptor: int) -> bool:
-        assert not self.is_busy
-        self.started.append(descriptor)
-        self.is_busy = self.takes_it
-        return self.takes_it
-
-    def end(self, error_number: int = 0) -> None:
-        self._error_number = error_number
-        os.eventfd_write(self.eventfd, 1)
-
-    def take_result(self) -> int | None:
-        try:
-            os.eventfd_read(self.eventfd)
-        except BlockingIOError:
-            return None
-        self.is_busy = False
-        return self._error_number
-
-    def close(self) -> None:
-        os.close(self.eventfd)
-        self.is_closed = True
 
 
 class Rig:
@@ -141,18 +92,17 @@ class Rig:
         return self.disk.started.acquire(blocking=False)
 
 
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKernel]:
-    skip_unless(hasattr(os, "eventfd"), "eventfd is Linux's")
-    kernel = FakeKernel()
-    monkeypatch.setattr(log_flush, "open_kernel_sync", lambda: kernel)
-    yield kernel
-    assert kernel.is_closed
+@pytest.fixture(params=["one of Trio's threads", "a thread that stays"])
+async def either_thread(request: pytest.FixtureRequest) -> None:
+    """A node's own thread needs sockets that are read inside the loop's wait."""
+    if request.param == "a thread that stays":
+        skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
 
 
 # When it starts.
 
 
+@pytest.mark.usefixtures("either_thread")
 async def test_one_fsync_covers_everything_queued_while_the_last_one_ran() -> None:
     rig = Rig()
     async with trio.open_nursery() as nursery:
@@ -227,6 +177,7 @@ async def test_a_put_that_waits_for_the_disk_cuts_the_delay_short(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.usefixtures("either_thread")
 async def test_a_put_that_waits_while_one_runs_is_not_delayed_by_one_that_may() -> None:
     rig = Rig()
     async with trio.open_nursery() as nursery:
@@ -242,6 +193,7 @@ async def test_a_put_that_waits_while_one_runs_is_not_delayed_by_one_that_may() 
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.usefixtures("either_thread")
 async def test_what_has_grown_before_it_runs_is_flushed() -> None:
     rig = Rig()
     rig.grow(100)
@@ -277,6 +229,7 @@ async def test_queues_reach_the_disk_after_the_last_growth_too() -> None:
 # What its end proves.
 
 
+@pytest.mark.usefixtures("either_thread")
 async def test_an_fsync_tells_how_often_the_log_had_been_cut_when_it_began() -> None:
     rig = Rig()
     async with trio.open_nursery() as nursery:
@@ -291,6 +244,7 @@ async def test_an_fsync_tells_how_often_the_log_had_been_cut_when_it_began() -> 
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.usefixtures("either_thread")
 async def test_a_failed_fsync_ends_the_node_and_acknowledges_nothing() -> None:
     """Fault A11: RocketMQ answered SEND_OK although the flush had failed."""
     rig = Rig()
@@ -304,6 +258,7 @@ async def test_a_failed_fsync_ends_the_node_and_acknowledges_nothing() -> None:
     assert rig.events.names() == ["flush_failed"]
 
 
+@pytest.mark.usefixtures("either_thread")
 async def test_what_the_listener_raises_ends_the_task_and_not_the_loop() -> None:
     rig = Rig()
     rig.raises = StoreError("the vote cannot be saved")
@@ -313,6 +268,7 @@ async def test_what_the_listener_raises_ends_the_task_and_not_the_loop() -> None
         await rig.flush.run()
 
 
+@pytest.mark.usefixtures("either_thread")
 async def test_it_ends_only_when_the_thread_has_left_the_store() -> None:
     rig = Rig()
     async with trio.open_nursery() as nursery:
@@ -337,38 +293,31 @@ async def test_a_flush_by_hand_tells_what_is_durable() -> None:
     assert rig.events.names() == ["flush_failed"]
 
 
-# Where the kernel does it.
+# Where a thread stays.
 
 
-async def test_the_kernel_syncs_one_open_file(kernel: FakeKernel) -> None:
-    start_ready_reads()
+async def test_the_fsync_starts_behind_all_that_is_read_at_a_time() -> None:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
     rig = Rig()
-    rig.disk.is_one_file = True
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.flush.run)
         await trio.testing.wait_all_tasks_blocked()
         for end in (100, 200):
             rig.grow(end)
-        assert kernel.started == [], "more may come before the loop waits"
-        await trio.testing.wait_all_tasks_blocked()
-        assert kernel.started == [rig.disk.file.descriptor]
+        is_early = rig.disk.started.acquire(timeout=EARLY_S)
+        assert not is_early, "more may come before the loop waits"
+        await rig.fsync_started()
         rig.grow(300)
-        kernel.end()
-        await rig.wait_told(1)
-        assert rig.told == [(200, 0)]
-        await trio.testing.wait_all_tasks_blocked()
-        assert kernel.started == [rig.disk.file.descriptor] * 2
-        kernel.end()
+        rig.disk.go.release(2)
         await rig.wait_told(2)
         assert rig.told == [(200, 0), (300, 0)]
-        assert not rig.has_started(), "a thread has synced"
         nursery.cancel_scope.cancel()
 
 
-async def test_one_fsync_is_under_way_at_a_time(kernel: FakeKernel) -> None:
-    start_ready_reads()
+async def test_one_fsync_is_under_way_at_a_time() -> None:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
     rig = Rig(delay_ms=0)
-    rig.disk.is_one_file = True
+    rig.disk.go.release(1000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.flush.run)
         for number in range(1, 50):
@@ -377,76 +326,17 @@ async def test_one_fsync_is_under_way_at_a_time(kernel: FakeKernel) -> None:
             await trio.lowlevel.checkpoint()
             rig.grow(10 * number + 1)
             while rig.told[-1:] != [(10 * number + 1, 0)]:
-                await trio.testing.wait_all_tasks_blocked()
-                if kernel.is_busy:
-                    kernel.end()
+                await rig.wait_told(len(rig.told) + 1)
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("is_one_file", [False, True])
-async def test_a_thread_does_what_the_kernel_does_not(
-    kernel: FakeKernel, is_one_file: bool
-) -> None:
-    start_ready_reads()
+async def test_what_was_put_off_when_it_is_cancelled_still_reaches_the_disk() -> None:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
     rig = Rig()
-    rig.disk.is_one_file = is_one_file
-    kernel.takes_it = False
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.flush.run)
-        await trio.testing.wait_all_tasks_blocked()
-        rig.grow(100)
-        await rig.fsync_started()
-        rig.disk.go.release()
-        await rig.wait_told(1)
-        assert rig.told == [(100, 0)]
-        assert len(kernel.started) == is_one_file
-        nursery.cancel_scope.cancel()
-
-
-async def test_an_fsync_that_fails_in_the_kernel_ends_the_node(kernel: FakeKernel) -> None:
-    start_ready_reads()
-    rig = Rig()
-    rig.disk.is_one_file = True
-    rig.grow(100)
-    with (
-        trio.fail_after(PATIENCE_S),
-        pytest.RaisesGroup(
-            pytest.RaisesExc(StoreError, match="fsync of /dev/null failed: Input/output error")
-        ),
-    ):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(rig.flush.run)
-            await trio.testing.wait_all_tasks_blocked()
-            kernel.end(errno.EIO)
-    assert len(rig.failed) == 1
-    assert rig.told == []
-    assert rig.events.names() == ["flush_failed"]
-
-
-async def test_it_ends_only_when_the_kernel_has_answered(kernel: FakeKernel) -> None:
-    start_ready_reads()
-    rig = Rig()
-    rig.disk.is_one_file = True
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.flush.run)
-        rig.grow(100)
-        await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
-        threading.Timer(0.02, kernel.end).start()
-    assert rig.told == [(100, 0)]
-
-
-async def test_what_was_put_off_when_it_is_cancelled_still_reaches_the_disk(
-    kernel: FakeKernel,
-) -> None:
-    start_ready_reads()
-    rig = Rig()
-    rig.disk.is_one_file = True
+    rig.disk.go.release()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.flush.run)
         await trio.testing.wait_all_tasks_blocked()
         rig.grow(100)
         nursery.cancel_scope.cancel()
-        threading.Timer(0.02, kernel.end).start()
-    assert kernel.started == [rig.disk.file.descriptor]
     assert rig.told == [(100, 0)]

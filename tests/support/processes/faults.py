@@ -102,49 +102,10 @@ def _keep_synced(folder):
 
     os.fdatasync = fdatasync
 
-def _sync_in_threads():
-    # The product lets the kernel sync the log, without a call that a plan could name.
-    from trioha.services.loop import kernel_sync
-
-    class ThreadSync:
-        def __init__(self):
-            self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._results = []
-
-        def fileno(self):
-            return self._eventfd
-
-        def start(self, descriptor):
-            threading.Thread(target=self._sync, args=(os.dup(descriptor),), daemon=True).start()
-            return True
-
-        def _sync(self, descriptor):
-            try:
-                os.fdatasync(descriptor)
-                self._results.append(0)
-            except OSError as error:
-                self._results.append(error.errno)
-            os.close(descriptor)
-            os.eventfd_write(self._eventfd, 1)
-
-        def take_result(self):
-            try:
-                os.eventfd_read(self._eventfd)
-            except BlockingIOError:
-                return None
-            return self._results.pop()
-
-        def close(self):
-            os.close(self._eventfd)
-
-    kernel_sync.open_kernel_sync = ThreadSync
-
 if "SYNCED" in os.environ:
     _keep_synced(os.environ["SYNCED"])
 for _plan in _plans:
     _wrap(_plan["call"], _plan)
-if "SYNCED" in os.environ or any(_plan["call"] == "fdatasync" for _plan in _plans):
-    _sync_in_threads()
 exec(os.environ.get("BREAKAGE", ""))
 """
 

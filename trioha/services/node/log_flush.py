@@ -6,8 +6,7 @@ starts before the loop waits again: it covers all that the loop has read until t
 them all: that is the whole of group commit. No task stands between an append and the fsync, nor
 between the end of the fsync and the answers.
 
-The kernel syncs the file (`KernelSync`). Where it cannot, and where more is to be done than to sync
-one open file (a new segment has a new name), a thread does all of it.
+A thread that stays makes the call (`CallThread`); where tasks read sockets, one of Trio's does.
 
 The count of cuts is taken when an fsync starts: an fsync that began before a cut proves nothing
 about the bytes written after the cut. A Raft member tells its core both.
@@ -18,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Protocol
 
 import outcome
@@ -26,33 +24,19 @@ import trio
 
 from trioha.errors import StoreError
 from trioha.journal import EventSink
+from trioha.services.loop.call_thread import CallThread
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import is_simulated, run_blocking, start_blocking
-from trioha.services.loop.kernel_sync import KernelSync, open_kernel_sync
 from trioha.services.loop.ready_reads import ReadyReads, ready_reads
-from trioha.store.mapped_file import SyncFile
 
 _STALL_MS = 1000
 
 
 class FlushedStore(Protocol):
-    """The part of a store that is flushed."""
+    """The part of a store that is flushed. Both calls may run in threads, at the same time too."""
 
     def flush(self) -> int: ...
     def flush_queues(self) -> None: ...
-
-    def dirty_file(self) -> SyncFile | None:
-        """The one file that is to be synced for the whole log to be on disk. Thread: the loop's.
-
-        None if there is none, or if more is to be done: `flush` does all of it.
-        """
-
-    def file_synced(self, file: SyncFile, error_number: int) -> int:
-        """Note that the fsync of the `dirty_file` has ended; returns the offset now durable.
-
-        Only one may be under way. `error_number` is 0 or the errno of the fsync.
-        Errors: StoreError as `flush`.
-        """
 
 
 class LogFlush:
@@ -82,8 +66,7 @@ class LogFlush:
         self._is_open = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._reads: ReadyReads | None = None
-        self._kernel: KernelSync | None = None
-        self._syncing: Callable[[int], int] | None = None
+        self._thread: CallThread | None = None
         self._is_running = self._is_grown = self._is_urgent = False
         self._began = (0, 0)
         """Count of cuts and time in ms when the fsync that runs began."""
@@ -111,9 +94,7 @@ class LogFlush:
         self._is_open = True
         self._reads = ready_reads()
         if self._reads is not None and not is_simulated():
-            self._kernel = open_kernel_sync()
-            if self._kernel is not None:
-                self._reads.add(self._kernel.fileno(), self._kernel_has_synced)
+            self._thread = CallThread(self._reads, "commitlog_flush")
         try:
             if self._is_grown:
                 self._take_up()
@@ -133,9 +114,8 @@ class LogFlush:
                 while self._is_running:
                     await self._news.wait()
                     self._news = trio.Event()
-            if self._reads is not None and self._kernel is not None:
-                self._reads.remove(self._kernel.fileno())
-                self._kernel.close()
+            if self._thread is not None:
+                self._thread.close()
 
     async def flush_all(self) -> None:
         """Flush log, queues and index once. Errors: StoreError."""
@@ -175,25 +155,15 @@ class LogFlush:
             self._clock.now_ms(),
         )
         try:
-            kernel = self._kernel
-            file = self._store.dirty_file() if kernel is not None else None
-            if kernel is not None and file is not None and kernel.start(file.descriptor):
-                self._syncing = partial(self._store.file_synced, file)
-                return
-            start_blocking(self._store.flush, self._thread_has_synced, "commitlog_flush")
+            if self._thread is not None:
+                self._thread.start(self._store.flush, self._ended)
+            else:
+                start_blocking(self._store.flush, self._tell_loop, "commitlog_flush")
         except BaseException as error:
             self._ended(outcome.Error(error))
 
-    def _kernel_has_synced(self) -> None:
-        kernel, syncing = self._kernel, self._syncing
-        if kernel is not None and syncing is not None:
-            error_number = kernel.take_result()
-            if error_number is not None:
-                self._syncing = None
-                self._ended(outcome.capture(syncing, error_number))
-
-    def _thread_has_synced(self, result: outcome.Outcome[int]) -> None:
-        """Tell the loop. Thread: the one that has flushed."""
+    def _tell_loop(self, result: outcome.Outcome[int]) -> None:
+        """Hand the result over. Thread: the one that has flushed."""
         assert self._token is not None
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._ended, result)

@@ -78,7 +78,6 @@ async def test_a_cancelled_supervisor_leaves_nothing_running(tmp_path: Path) -> 
             scope.cancel()
             await trio.sleep_forever()
     assert node.process.returncode == -signal.SIGKILL
-    assert not Path(f"/proc/{node.pid}").exists()
 
 
 async def test_a_log_file_takes_what_a_child_prints(tmp_path: Path) -> None:

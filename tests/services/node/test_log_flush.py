@@ -320,7 +320,7 @@ async def test_one_fsync_is_under_way_at_a_time() -> None:
     rig.disk.go.release(1000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.flush.run)
-        for number in range(1, 50):
+        for number in range(1, 500):
             rig.grow(10 * number, urgent=False)
             # Its time has come; in the same pass, before or behind that, a put waits.
             await trio.lowlevel.checkpoint()

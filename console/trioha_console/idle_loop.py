@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):
-    """Tells who waits for it that the loop has nothing to run, instead of waiting itself."""
+    """Wakes those who wait for an idle loop, when the loop would itself wait for input."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -99,7 +99,7 @@ async def either_thread(request: pytest.FixtureRequest) -> None:
         skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
 
 
-# When it starts.
+# When an fsync starts.
 
 
 @pytest.mark.usefixtures("either_thread")
@@ -145,7 +145,7 @@ async def test_what_may_wait_is_flushed_together_after_its_delay(
         assert not rig.has_started()
         mock_clock.jump(0.1)
         await rig.fsync_started()
-        # What comes while it runs has a delay of its own.
+        # Bytes that are appended while an fsync runs have a delay of their own.
         rig.grow(300, urgent=False)
         rig.disk.go.release(2)
         await rig.wait_told(1)
@@ -226,7 +226,7 @@ async def test_queues_reach_the_disk_after_the_last_growth_too() -> None:
     assert rig.told == [(100, 0)]
 
 
-# What its end proves.
+# What the end of an fsync proves.
 
 
 @pytest.mark.usefixtures("either_thread")
@@ -293,7 +293,7 @@ async def test_a_flush_by_hand_tells_what_is_durable() -> None:
     assert rig.events.names() == ["flush_failed"]
 
 
-# Where a thread stays.
+# With the thread that stays.
 
 
 async def test_the_fsync_starts_behind_all_that_is_read_at_a_time() -> None:

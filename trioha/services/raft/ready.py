@@ -70,7 +70,7 @@ class ReadyLoop:
         self._clock = context.clock
         self._outboxes = context.outboxes
         self._postponed: deque[Action] = deque()
-        # Where bytes count as held once appended, no put waits for the disk.
+        # A group that replicates in memory counts bytes when they are appended: no put waits.
         self._waits_for_disk = not node.state.settings.replicated_in_memory
 
     def run(self, action: Action) -> None:

@@ -135,6 +135,8 @@ def measure(
         tempfile.TemporaryDirectory(prefix="trioha-flame-graph-") as name,
         open_nodes("compiled", layout, runtime) as (nodes, namesrv),
     ):
+        if place not in nodes:
+            raise SystemExit(f"no node {place} in {layout}: there are {', '.join(nodes)}")
         warm_up(namesrv, senders)
         pid = nodes[place].process.pid
         data = Path(name, "perf.data")

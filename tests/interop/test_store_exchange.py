@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import pytest
 from support.clusters.meeting import QUICK_LEVELS, Meeting, wait_for_brokers
 from support.clusters.pair import Make
-from support.peers.clients import Clients, Received, StockProducer
+from support.peers.clients import Clients, Received, StockConsumer, StockProducer
 from support.peers.java import java_broker
 from support.peers.java_tools import QUICK_CONSUMER, JavaReader
 from support.processes.admin import put_topic, wait_for_progress
@@ -37,8 +37,8 @@ SETTINGS: Mapping[str, object] = {
 # for mapped files is some flush interval off.
 MANY_FILES: Mapping[str, object] = {**SETTINGS, "mappedFileSizeConsumeQueue": 20 * 50}
 OFF_MS = 2000
-# Level 10: comes due under the broker that takes over.
 PROGRESS_S = 20.0  # a consumer commits every five seconds
+# Level 10: comes due under the broker that takes over.
 LATE_LEVEL = 10
 LATE_S = 8.0
 DUE_S = 40.0
@@ -130,12 +130,20 @@ def test_a_broker_takes_over_a_store_of_the_other_make(
     count = fill(producer, topic)
     before = wait_for_bodies(reader, topic, {"soon"})
     assert len(before) == count
-    producer.send(topic, "late", delay_level=LATE_LEVEL, keys="late")
-    late_at_s = time.monotonic() + LATE_S
     group = f"{topic}-group"
+
+    def stop_at_the_end(consumer: StockConsumer, broker: Node) -> None:
+        # A Java consumer's last commit, made as it stops, may miss what it has only just handed
+        # over: the broker must have the progress before.
+        wait_for_progress(broker.address, group, topic, QUEUES, PROGRESS_S)
+        consumer.stop()
+
     consumer = clients.consumer("java", namesrv, group, topic, **QUICK_CONSUMER)
     consumer.wait_for_count(count)
-    consumer.stop()
+    stop_at_the_end(consumer, writer)
+    # Only now, or it might come due while that consumer is still there.
+    producer.send(topic, "late", delay_level=LATE_LEVEL, keys="late")
+    late_at_s = time.monotonic() + LATE_S
     times = {
         (message.queue_id, ms): reader.search(topic, name, message.queue_id, ms)
         for message in before[::20]
@@ -176,9 +184,7 @@ def test_a_broker_takes_over_a_store_of_the_other_make(
         heir = clients.consumer("java", namesrv, group, topic, **QUICK_CONSUMER)
         received = heir.wait_for_bodies(bodies | {"late"})
         assert sorted(m.body or "" for m in received) == sorted(bodies | {"late"})
-        # Before it stops: a Java consumer's last commit may miss what it has only just handed over.
-        wait_for_progress(taker.address, group, topic, QUEUES, PROGRESS_S)
-        heir.stop()
+        stop_at_the_end(heir, taker)
     taker.stop()
     report = verify_store(store)
     assert report.damage == []

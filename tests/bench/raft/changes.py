@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from trioha.wire.remoting_command import RemotingCommand
 CALM_S = 1.0
 JAVA_CALM_S = 8.0
 """A Java follower that came back is told of topics after three seconds, and elected sooner."""
+KILL_WITHIN_S = 1.0
 LEVEL_S = 120.0
 PACED_RATE = 50
 POLL_S = 0.025
@@ -31,14 +33,21 @@ MB = 1_000_000
 
 
 def kill_leaders(scene: Scene, kills: int, number: int) -> Iterator[Sample]:
-    """kill -9 of one leader after the other, each brought back before the next one dies."""
+    """kill -9 of one leader after the other, each brought back before the next one dies.
+
+    What a death costs depends on how long ago the leader's last heartbeat was. The group comes to
+    rest at a heartbeat, so a fixed pause after that would always kill at the same distance from
+    one. Each kill comes at a moment drawn from a second in place of it.
+    """
     assert scene.group is not None
+    moments = random.Random(f"kills of round {number}")
     addresses = [node.address for node in scene.nodes]
     hammer = Hammer(addresses, scene.leader.address)
     try:
         for _ in range(kills):
             leader = scene.leader
             hammer.wait_for_stored(time.monotonic(), 20)
+            time.sleep(moments.uniform(0.0, KILL_WITHIN_S))
             strangers = Strangers(scene.processes)
             with strangers.watched():
                 killed_s = time.monotonic()

@@ -100,7 +100,18 @@ def test_the_first_results_that_have_a_row_count() -> None:
     assert "**1.00**" in line_of(section, "SYNC_MASTER, 8 threads,")
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+def test_the_rows_of_the_own_producer_have_a_fourth_column() -> None:
+    samples = [
+        sample for row in producer_rows() for sample in both(row.row, row.metric.key, 1000, 2000)
+    ]
+    fast = [Results(setup=SETUP, samples=samples)]
+    section = make_section(producer_rows(), dict.fromkeys(COLUMNS, fast))
+    assert section.splitlines()[0].split(" | ")[-1] == f"{COLUMNS['pure_busy']} |"
+    assert "**2.00** ≥ 0.8 ✓" in line_of(section, "1 thread, first 10 s")
+    assert "0 of 24 aims are missed." in section
+
+
+@pytest.mark.parametrize("column", ["quiet", "busy", "pure"])
 def test_an_aim_without_a_measurement_is_refused(column: Column) -> None:
     nothing = Results(setup=SETUP, samples=[])
     with pytest.raises(ValueError, match=r"java/send/sync/128/1 was not measured"):

@@ -1,15 +1,25 @@
 from __future__ import annotations
 
+import contextlib
 import errno
+import mmap
 import os
 import random
+import re
 import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import Any
 
 import attrs
 import pytest
 from support.stores.records import encode_record
 from support.stores.small import SEGMENT_BYTES, message
+from support.suite.skips import skip_unless
 
+from trioha.config import BrokerConfig
+from trioha.config.settings import FlushDiskType
 from trioha.errors import DiskFull, OffsetOutOfRange, StoreError
 from trioha.store.commitlog import CommitLog
 from trioha.store.interface import PutMessage
@@ -17,6 +27,7 @@ from trioha.store.record_bytes import record_bytes
 from trioha.store.store_config import StoreConfig
 from trioha.wire.record import BLANK_MAGIC
 
+MIB = 1 << 20
 GOLDEN = (
     "00000082daa320a73610a686000000010000000700000000000000000000000000000000"
     "0000000000000000000003e87f000001000015b3"
@@ -232,3 +243,100 @@ def test_a_cut_tells_how_much_was_there_and_not_what_was_kept_for_more(log: Comm
     assert len(log.files.files) == 1
     log.reserve_ahead(3 * SEGMENT_BYTES)
     assert log.truncate(0) == end
+
+
+@pytest.fixture
+def on_disk() -> Iterator[StoreConfig]:
+    """A store with long segments whose files are on a disk, not in memory."""
+    skip_unless(Path("/proc/self/io").exists(), "Linux counts what a process writes")
+    with contextlib.ExitStack() as stack:
+        for parent in (Path(gettempdir()), Path("/var/tmp"), Path(__file__).parents[2]):
+            root = Path(stack.enter_context(TemporaryDirectory(prefix=".log", dir=parent)))
+            before = written_bytes()
+            (root / "probe").write_bytes(b"x")
+            if written_bytes() > before:
+                yield StoreConfig(
+                    root=root,
+                    commitlog_path=root / "commitlog",
+                    segment_bytes=64 * MIB,
+                    is_synced_for_puts=True,
+                )
+                return
+        skip_unless(False, "a directory on a disk, not in memory")
+
+
+def written_bytes() -> int:
+    """Return how much this process has made the kernel write to disks."""
+    text = Path("/proc/self/io").read_text()
+    return int(re.findall(r"^write_bytes: (\d+)", text, re.MULTILINE)[0])
+
+
+def append_many(log: CommitLog, size: int) -> None:
+    piece = b"x" * 4000
+    for _ in range(size // len(piece)):
+        log.room_for(len(piece))
+        log.append(piece)
+    log.flush()
+
+
+def test_an_fsync_writes_what_was_appended_and_little_more(on_disk: StoreConfig) -> None:
+    """Also behind a burst that the kernel may take for a reader, and in a second segment."""
+    log = CommitLog(on_disk)
+    for size in (0, 40 * MIB, 40 * MIB):
+        append_many(log, size)
+        before = written_bytes()
+        for _ in range(20):
+            log.room_for(200)
+            log.append(b"x" * 200)
+            log.flush()
+        # Two pages each: one of the log, one of its file's own.
+        assert written_bytes() - before <= 20 * 2 * mmap.PAGESIZE
+
+
+def ranges_without_read_ahead(path: Path) -> list[range]:
+    """Return the parts of a file that this process has mapped with MADV_RANDOM, one by one."""
+    found: list[range] = []
+    for entry in re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text()):
+        head = re.match(rf"(\w+)-(\w+) \S+ (\w+) .* {re.escape(str(path))}\n", entry)
+        if head and " rr " in next(iter(re.findall(r"^VmFlags:(.*)", entry, re.MULTILINE))):
+            begin, end, offset = (int(one, 16) for one in head.groups())
+            found.append(range(offset, offset + end - begin))
+    return found
+
+
+def test_the_kernel_reads_ahead_wherever_nothing_is_written(on_disk: StoreConfig) -> None:
+    log = CommitLog(on_disk)
+    append_many(log, 20 * MIB)
+    [ahead] = ranges_without_read_ahead(log.files.files[0].path)
+    assert on_disk.log_chunk_bytes - mmap.PAGESIZE <= ahead.start <= log.end
+    assert ahead.stop == on_disk.segment_bytes
+    append_many(log, 60 * MIB)
+    first, second = log.files.files
+    assert not ranges_without_read_ahead(first.path)
+    assert ranges_without_read_ahead(second.path)
+    again = CommitLog(on_disk)
+    again.files.load()
+    again.settle(log.end)
+    starts = {ahead.start for ahead in ranges_without_read_ahead(second.path)}
+    assert log.end - log.end % mmap.PAGESIZE - second.from_offset in starts, "after a restart"
+
+
+def test_a_log_that_no_put_waits_for_is_read_ahead_everywhere(on_disk: StoreConfig) -> None:
+    """Its writer gains by that: fresh pages come many at a time."""
+    log = CommitLog(attrs.evolve(on_disk, is_synced_for_puts=False))
+    append_many(log, 20 * MIB)
+    assert not ranges_without_read_ahead(log.files.files[0].path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, False),
+        ({"flush_disk_type": FlushDiskType.SYNC_FLUSH}, True),
+        ({"enable_d_leger_commit_log": True}, True),
+        ({"enable_d_leger_commit_log": True, "d_leger_replicated_in_memory": True}, False),
+    ],
+)
+def test_puts_wait_for_the_disk_in_these_modes(changes: dict[str, Any], expected: bool) -> None:
+    config = BrokerConfig(**changes)
+    assert StoreConfig.of(config).is_synced_for_puts is expected

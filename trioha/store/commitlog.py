@@ -52,6 +52,7 @@ class CommitLog:
         """Offset at which the next append begins. It moves only behind bytes that are there."""
         self.flushed_offset = 0
         self.failure: str | None = None
+        self._is_synced_for_puts = config.is_synced_for_puts
         self._lock = threading.Lock()  # flush against truncate
         # The segment that `end` lies in, so that an append looks nothing up.
         self._segment: MappedFile | None = None
@@ -174,6 +175,11 @@ class CommitLog:
             (self.files.find(offset) or self.files.create(offset)).reserve(1)
 
     def _select(self, segment: MappedFile) -> None:
+        """Append to this segment: called for each of its chunks."""
+        if self._is_synced_for_puts:
+            if self._segment is not None and self._segment is not segment:
+                self._segment.expect_reads()
+            segment.expect_writes(max(0, self.end - segment.from_offset))
         self._buffer = segment.buffer
         self._base = segment.from_offset
         self._limit = min(segment.reserved, self.segment_bytes - BLANK_SIZE)

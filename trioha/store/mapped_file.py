@@ -123,6 +123,24 @@ class MappedFile:
             mapping = self._mapping = self._map()
         return mapping
 
+    def expect_writes(self, position: int) -> None:
+        """Tell the kernel that writes follow from `position` on: it shall not read ahead there.
+
+        Else it takes the writer for a reader, and brings the zeros ahead of it in pieces that grow
+        up to 2 MiB. A store into a mapped piece makes all of it dirty, so an fsync of 200 bytes
+        wrote 2 MiB and took five times as long (Linux 6.18, ext4).
+        """
+        begin = position - position % mmap.PAGESIZE
+        if begin < self.size and hasattr(mmap, "MADV_RANDOM"):
+            if begin > 0:
+                self.buffer.madvise(mmap.MADV_NORMAL, 0, begin)
+            self.buffer.madvise(mmap.MADV_RANDOM, begin)
+
+    def expect_reads(self) -> None:
+        """Tell the kernel that nothing is written any more: it may read ahead everywhere."""
+        if self._mapping is not None and hasattr(mmap, "MADV_NORMAL"):
+            self._mapping.madvise(mmap.MADV_NORMAL)
+
     @property
     def random_buffer(self) -> mmap.mmap:
         """The same bytes through another mapping, for which the kernel does not read ahead.

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from trioha.config import DELAY_LEVELS, BrokerConfig
+from trioha.config.settings import FlushDiskType
 from trioha.errors import ConfigError
 
 QUEUE_ENTRY_BYTES: Final = 20
@@ -63,6 +64,8 @@ class StoreConfig:
     is_dledger: bool = False
     """The log is a Raft group's: another cure for damage, and no other mode may open the store."""
     check_crc_on_recover: bool = True
+    is_synced_for_puts: bool = False
+    """Puts wait for the disk, so the log is brought there with every few records."""
 
     delete_hours: frozenset[int] = frozenset({4})
     reserved_ms: int = 72 * 3_600_000
@@ -106,6 +109,8 @@ class StoreConfig:
             queue_file_bytes=entries * QUEUE_ENTRY_BYTES,
             body_bytes_max=config.max_message_size,
             check_crc_on_recover=config.check_crc_on_recover,
+            is_synced_for_puts=config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+            or (config.enable_d_leger_commit_log and not config.d_leger_replicated_in_memory),
             delete_hours=parse_delete_hours(config.delete_when),
             reserved_ms=config.file_reserved_time * 3_600_000,
             disk_max_used_ratio=config.disk_max_used_space_ratio / 100,

@@ -15,7 +15,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -132,9 +132,12 @@ class MappedFile:
         """
         begin = position - position % mmap.PAGESIZE
         if begin < self.size and hasattr(mmap, "MADV_RANDOM"):
-            if begin > 0:
-                self.buffer.madvise(mmap.MADV_NORMAL, 0, begin)
-            self.buffer.madvise(mmap.MADV_RANDOM, begin)
+            # It is advice. The kernel may refuse it: each mapping has two parts then, and a
+            # process may have only so many.
+            with suppress(OSError):
+                if begin > 0:
+                    self.buffer.madvise(mmap.MADV_NORMAL, 0, begin)
+                self.buffer.madvise(mmap.MADV_RANDOM, begin)
 
     def expect_reads(self) -> None:
         """Tell the kernel that nothing is written any more: it may read ahead everywhere."""

@@ -289,8 +289,8 @@ def test_an_fsync_writes_what_was_appended_and_little_more(on_disk: StoreConfig)
             log.room_for(200)
             log.append(b"x" * 200)
             log.flush()
-        # Two pages each: one of the log, one of its file's own.
-        assert written_bytes() - before <= 20 * 2 * mmap.PAGESIZE
+        # A page each, and room for what the file system keeps of a file.
+        assert written_bytes() - before <= 20 * 8 * mmap.PAGESIZE
 
 
 def ranges_without_read_ahead(path: Path) -> list[range]:

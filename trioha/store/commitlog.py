@@ -175,14 +175,16 @@ class CommitLog:
             (self.files.find(offset) or self.files.create(offset)).reserve(1)
 
     def _select(self, segment: MappedFile) -> None:
-        """Append to this segment: called for each of its chunks."""
-        if self._is_synced_for_puts:
-            if self._segment is not None and self._segment is not segment:
+        limit = min(segment.reserved, self.segment_bytes - BLANK_SIZE)
+        is_new = self._segment is not segment
+        # Once for each chunk: a member of a group reserves anew for each append.
+        if self._is_synced_for_puts and (is_new or limit != self._limit):
+            if is_new and self._segment is not None:
                 self._segment.expect_reads()
             segment.expect_writes(max(0, self.end - segment.from_offset))
         self._buffer = segment.buffer
         self._base = segment.from_offset
-        self._limit = min(segment.reserved, self.segment_bytes - BLANK_SIZE)
+        self._limit = limit
         self._segment = segment
 
     # Reading.

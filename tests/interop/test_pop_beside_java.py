@@ -79,10 +79,11 @@ def batches(client: PopClient) -> None:
     client.pop("empty")
     client.send(*(f"a{i}" for i in range(10)))
     client.send("b0", "b1", "b2", queue=1)
-    for step, count in (("one", 1), ("four", 4), ("the rest", 32), ("nothing", 32)):
-        client.pop(step, maxMsgNums=count)
+    for step, count in (("one", 1), ("four", 4), ("the rest", 32)):
+        client.pop_left(step, maxMsgNums=count)
+    client.pop("nothing")
     client.pop("two of the other queue", maxMsgNums=2, queueId=1)
-    client.pop("any queue", queueId=-1)
+    client.pop_left("any queue", queueId=-1)
     client.pop("any queue, nothing", queueId=-1)
     client.pop("queue -7, nothing", queueId=-7)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import errno
 import mmap
 import os
@@ -9,11 +8,11 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import attrs
 import pytest
+from support.stores.disks import directory_on_disk
 from support.stores.records import encode_record
 from support.stores.small import SEGMENT_BYTES, message
 from support.suite.skips import skip_unless
@@ -246,23 +245,22 @@ def test_a_cut_tells_how_much_was_there_and_not_what_was_kept_for_more(log: Comm
 
 
 @pytest.fixture
-def on_disk() -> Iterator[StoreConfig]:
+def on_disk(tmp_path: Path) -> Iterator[StoreConfig]:
     """A store with long segments whose files are on a disk, not in memory."""
     skip_unless(Path("/proc/self/io").exists(), "Linux counts what a process writes")
-    with contextlib.ExitStack() as stack:
-        for parent in (Path(gettempdir()), Path("/var/tmp"), Path(__file__).parents[2]):
-            root = Path(stack.enter_context(TemporaryDirectory(prefix=".log", dir=parent)))
-            before = written_bytes()
-            (root / "probe").write_bytes(b"x")
-            if written_bytes() > before:
-                yield StoreConfig(
-                    root=root,
-                    commitlog_path=root / "commitlog",
-                    segment_bytes=64 * MIB,
-                    is_synced_for_puts=True,
-                )
-                return
-        skip_unless(False, "a directory on a disk, not in memory")
+    with directory_on_disk(tmp_path, is_counted) as root:
+        yield StoreConfig(
+            root=root,
+            commitlog_path=root / "commitlog",
+            segment_bytes=64 * MIB,
+            is_synced_for_puts=True,
+        )
+
+
+def is_counted(root: Path) -> bool:
+    before = written_bytes()
+    (root / "probe").write_bytes(b"x")
+    return written_bytes() > before
 
 
 def written_bytes() -> int:
@@ -298,7 +296,7 @@ def ranges_without_read_ahead(path: Path) -> list[range]:
     found: list[range] = []
     for entry in re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text()):
         head = re.match(rf"(\w+)-(\w+) \S+ (\w+) .* {re.escape(str(path))}\n", entry)
-        if head and " rr " in next(iter(re.findall(r"^VmFlags:(.*)", entry, re.MULTILINE))):
+        if head and re.search(r"^VmFlags:.* rr ", entry, re.MULTILINE):
             begin, end, offset = (int(one, 16) for one in head.groups())
             found.append(range(offset, offset + end - begin))
     return found

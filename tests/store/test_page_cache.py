@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
+from support.stores.disks import directory_on_disk
 from support.suite.skips import skip_unless
 
 from trioha.store.interface import DiskBlock
@@ -20,18 +19,11 @@ SIZE = 1 << 20
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
-    """A file on a disk: where temporary directories are in memory, others may not be."""
-    with contextlib.ExitStack() as stack:
-        for parent in (tmp_path, Path("/var/tmp"), Path(__file__).parents[2]):
-            if not (parent.is_dir() and os.access(parent, os.W_OK)):
-                continue
-            path = (
-                Path(stack.enter_context(TemporaryDirectory(prefix=".cold", dir=parent))) / "file"
-            )
-            if missing_bytes(cold_file(path)):
-                yield path
-                return
-        skip_unless(False, "a directory on a disk, not in memory")
+    def is_on_disk(root: Path) -> bool:
+        return missing_bytes(cold_file(root / "file")) > 0
+
+    with directory_on_disk(tmp_path, is_on_disk) as root:
+        yield root / "file"
 
 
 def cold_file(path: Path) -> memoryview:

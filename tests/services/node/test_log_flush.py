@@ -226,7 +226,7 @@ async def test_queues_reach_the_disk_after_the_last_growth_too() -> None:
     assert rig.told == [(100, 0)]
 
 
-# What the end of an fsync proves.
+# The end of an fsync proves what it covers, and no more.
 
 
 @pytest.mark.usefixtures("either_thread")

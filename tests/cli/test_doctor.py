@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import zlib
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,15 @@ def test_a_missing_library_fails(
     monkeypatch.setattr(doctor, "_LIBRARIES", ("attrs", "no-such-library"))
     found = checks(capsys)["libraries"]
     assert (found["verdict"], found["says"]) == ("fail", "missing: no-such-library")
+
+
+def test_checksums_by_zlib_are_a_warning_with_its_cure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "crc32", zlib.crc32)
+    found = checks(capsys)["checksums"]
+    assert found["verdict"] == "warn"
+    assert found["cure"] == "pip install isal, where it has a wheel"
 
 
 def test_a_java_that_was_passed_over_is_told(

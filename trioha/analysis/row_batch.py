@@ -19,15 +19,11 @@ from numpy.typing import NDArray
 
 from trioha.analysis.schema import PROPERTY_COLUMNS
 from trioha.analysis.store_files import CorruptRow
+from trioha.checksum import crc32
 from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import unpack_host
 from trioha.wire.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from trioha.wire.record import FIXED_SIZE, SCAN_SIZE
-
-try:
-    from isal.isal_zlib import crc32  # a third of the time
-except ImportError:
-    from zlib import crc32
 
 _ENTRY_NUMBERS = {"entry_index": (-40, 8), "term": (-32, 8)}
 _NUMBERS = {

@@ -10,7 +10,6 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 import attrs
@@ -18,9 +17,11 @@ import click
 
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import find_java, spark_version
+from trioha.checksum import crc32
 from trioha.cli.doctor_machine import Check, machine_checks
 from trioha.cli.failures import ExitCode
 from trioha.cli.output import output_option, print_json, print_styled, size_in_words
+from trioha.cli.version import library_version
 from trioha.compiled import this_build
 
 _PYTHON_MIN = (3, 11)
@@ -68,6 +69,7 @@ def checks(*, start_spark: bool = False) -> Iterator[Check]:
     yield _python()
     yield _libraries()
     yield _compiled()
+    yield _checksums()
     yield _open_files()
     yield from machine_checks()
     yield _disk("disk here", Path.cwd())
@@ -92,7 +94,7 @@ def _python() -> Check:
 def _libraries() -> Check:
     found, missing = [], []
     for name in _LIBRARIES:
-        version = _version_of(name)
+        version = library_version(name)
         if version is None:
             missing.append(name)
         else:
@@ -117,6 +119,13 @@ def _compiled() -> Check:
         f"{state}, which makes a broker slower{lack}",
         "install trioha from a wheel" + (", or `just compile`" if compiler else ", or install gcc"),
     )
+
+
+def _checksums() -> Check:
+    if crc32.__module__ == "zlib":
+        says = "zlib computes them, which takes three to nine times as long as isal"
+        return Check("checksums", "warn", says, "pip install isal, where it has a wheel")
+    return Check("checksums", "ok", f"isal {library_version('isal')}")
 
 
 def _open_files() -> Check:
@@ -171,7 +180,7 @@ def _is_free(port: int) -> bool:
 
 
 def _extra(name: str, distribution: str, use: str, cure: str) -> Check:
-    version = _version_of(distribution)
+    version = library_version(distribution)
     if version is None:
         return Check(name, "warn", f"{distribution} is not installed: needed for {use}", cure)
     return Check(name, "ok", f"{distribution} {version}")
@@ -220,10 +229,3 @@ def _spark_run() -> Check:
     except AnalysisError as error:
         return Check("Spark runs", "fail", str(error))
     return Check("Spark runs", "ok", f"Spark {info.version} counted {count} rows")
-
-
-def _version_of(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None

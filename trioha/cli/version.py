@@ -11,7 +11,7 @@ from trioha import __version__
 from trioha.cli.output import output_option, print_json
 from trioha.compiled import this_build
 
-_LIBRARIES = ("trio", "attrs", "msgpack", "msgspec", "click")
+_LIBRARIES = ("trio", "attrs", "msgpack", "msgspec", "click", "isal")
 
 
 @click.command("version")
@@ -43,5 +43,13 @@ def version_facts() -> dict[str, object]:
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
         "speaks": "RocketMQ 4.9.8",
-        "libraries": {name: metadata.version(name) for name in _LIBRARIES},
+        "libraries": {name: version for name in _LIBRARIES if (version := library_version(name))},
     }
+
+
+def library_version(library: str) -> str | None:
+    """Return the installed version, or None."""
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None

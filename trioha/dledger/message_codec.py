@@ -17,11 +17,11 @@ import struct
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, Final
-from zlib import crc32
 
 import attrs
 import msgpack
 
+from trioha.checksum import crc32
 from trioha.dledger import messages as say
 from trioha.dledger.membership import MEMBER_ID_CHARS_MAX, Configuration
 from trioha.dledger.settings import MEMBERS_MAX, TERMS_MAX

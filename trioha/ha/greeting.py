@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
-from zlib import crc32
 
 import attrs
 
+from trioha.checksum import crc32
 from trioha.errors import LocalProtocolError, OffsetOutOfRange, RemoteProtocolError
 from trioha.ha.confirmation import Returning, objection_to
 from trioha.ha.hello import PROOF_SPAN_BYTES, Hello, HelloAnswer, Log, Span

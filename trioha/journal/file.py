@@ -21,7 +21,6 @@ import fcntl
 import os
 import struct
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any
 import attrs
 import msgpack
 
+from trioha.checksum import crc32
 from trioha.errors import StoreLocked
 from trioha.journal.tail import JournalTail
 
@@ -173,7 +173,7 @@ class JournalFile:
         self._sequence += 1
         payload = _payload(sequence, self._wall_ms(), name, fields)
         self.tail.add(sequence, name, payload)
-        self._buffer += FRAME.pack(len(payload), zlib.crc32(payload))
+        self._buffer += FRAME.pack(len(payload), crc32(payload))
         self._buffer += payload
         self._buffered_count += 1
 
@@ -198,7 +198,7 @@ class JournalFile:
         self._file = os.open(path, flags, 0o644)
         self._file_size = 0
         try:
-            self._write(MAGIC + FRAME.pack(len(head), zlib.crc32(head)) + head)
+            self._write(MAGIC + FRAME.pack(len(head), crc32(head)) + head)
         except OSError:
             os.close(self._file)
             self._file = -1
@@ -334,7 +334,7 @@ def payload_at(data: bytes, position: int) -> bytes | None:
     if not 0 < length <= RECORD_BYTES_MAX or end > len(data):
         return None
     payload = data[start:end]
-    return payload if zlib.crc32(payload) == crc else None
+    return payload if crc32(payload) == crc else None
 
 
 def resume_at(data: bytes, position: int) -> int:

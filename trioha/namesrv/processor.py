@@ -12,10 +12,10 @@ import os
 from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import islice
-from zlib import crc32
 
 import attrs
 
+from trioha.checksum import crc32
 from trioha.config import NamesrvConfig, key_of, without_secret
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.journal import EventSink

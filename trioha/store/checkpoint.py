@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from pathlib import Path
 
 import attrs
 
+from trioha.checksum import crc32
 from trioha.errors import StoreError
 from trioha.store.mapped_file import disk_error, fsync_directory
 
@@ -91,7 +91,7 @@ class Checkpoint:
                 point.queue_count,
                 point.boot,
             )
-            data[_OURS_AT : _OURS_AT + len(ours) + _CRC.size] = ours + _CRC.pack(zlib.crc32(ours))
+            data[_OURS_AT : _OURS_AT + len(ours) + _CRC.size] = ours + _CRC.pack(crc32(ours))
         return bytes(data)
 
     @classmethod
@@ -103,7 +103,7 @@ class Checkpoint:
         point = None
         ours = data[_OURS_AT : _OURS_AT + _OURS.size]
         crc = data[_OURS_AT + _OURS.size : _OURS_AT + _OURS.size + _CRC.size]
-        is_sound = crc == _CRC.pack(zlib.crc32(ours))
+        is_sound = crc == _CRC.pack(crc32(ours))
         if not all(0 <= stamp < _STAMP_MAX for stamp in java) or not (is_sound or not any(ours)):
             return cls(is_garbled=True)
         if is_sound:

@@ -16,10 +16,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import attrs
 
+from trioha.checksum import crc32
 from trioha.errors import StoreError
 from trioha.store.inspect import DamagedStretch, iter_records
 from trioha.store.mapped_file import disk_error, fsync_directory

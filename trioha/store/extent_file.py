@@ -20,11 +20,11 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from zlib import crc32
 
 import attrs
 import msgpack
 
+from trioha.checksum import crc32
 from trioha.errors import DiskFull
 from trioha.store.consume_queues import ConsumeQueues, QueueKey
 from trioha.store.mapped_file import disk_error, fsync_directory

@@ -21,10 +21,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from zlib import crc32
 
 import attrs
 
+from trioha.checksum import crc32
 from trioha.errors import StoreError
 from trioha.store.mapped_file import NO_BUFFER, MappedFile, disk_error, fsync_directory
 

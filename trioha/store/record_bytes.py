@@ -11,10 +11,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from typing import Final
-from zlib import crc32
 
 from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 
+from trioha.checksum import crc32
 from trioha.store.index_file import Keyed
 from trioha.store.put_values import PutBatch, PutMessage
 from trioha.wire.codes import SysFlag

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import struct
 from mmap import mmap
-from zlib import crc32
 
 import attrs
 
+from trioha.checksum import crc32
 from trioha.wire.record import (
     BLANK_MAGIC,
     BLANK_SIZE,

@@ -8,10 +8,10 @@ it brings its queues up to its log.
 from __future__ import annotations
 
 from typing import Final
-from zlib import crc32
 
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
 
+from trioha.checksum import crc32
 from trioha.wire.codes import SysFlag
 from trioha.wire.record import BLANK_MAGIC, BLANK_SIZE, FIXED_SIZE, MAGIC, SCAN_SIZE, RecordError
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
-from zlib import crc32
 
+from trioha.checksum import crc32
 from trioha.errors import StoreError
 from trioha.store.mapped_file import disk_error, fsync_directory
 

@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 import attrs
 import msgpack
 
+from trioha.checksum import crc32
 from trioha.errors import TriohaError
 from trioha.watch.collector import Raw
 from trioha.watch.marks import Mark
@@ -287,7 +288,7 @@ class _Found:
 def _record(kind: FrameKind, wall_ms: int, body: object, level: int) -> bytes:
     payload = zlib.compress(msgpack.packb(body, default=str), level)
     stamp = _STAMP.pack(kind, wall_ms)
-    crc = zlib.crc32(payload, zlib.crc32(stamp))
+    crc = crc32(payload, crc32(stamp))
     return _FRAME.pack(_SYNC, len(payload), crc) + stamp + payload
 
 
@@ -300,7 +301,7 @@ def _record_at(data: bytes | mmap.mmap, position: int) -> _Found | None:
         return None
     payload = data[start : start + length]
     stamp = data[position + _FRAME.size : start]
-    if zlib.crc32(payload, zlib.crc32(stamp)) != crc:
+    if crc32(payload, crc32(stamp)) != crc:
         return None
     kind, wall_ms = _STAMP.unpack(stamp)
     if wall_ms > _WALL_MS_MAX:

@@ -12,10 +12,10 @@ import struct
 from functools import cached_property
 from mmap import mmap
 from typing import Final, NamedTuple, Protocol
-from zlib import crc32
 
 import attrs
 
+from trioha.checksum import crc32
 from trioha.errors import RemoteProtocolError
 from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import offset_message_id

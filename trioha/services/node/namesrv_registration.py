@@ -13,11 +13,11 @@ report that to every producer. It asks again every two seconds until a name serv
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from zlib import crc32
 
 import attrs
 import trio
 
+from trioha.checksum import crc32
 from trioha.config import BrokerConfig
 from trioha.errors import RemoteProtocolError, Unreachable
 from trioha.ha.epochs import NONCE_BYTES

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from random import Random
-from zlib import crc32
 
 import attrs
 
+from trioha.checksum import crc32
 from trioha.errors import OffsetOutOfRange, StoreError
 from trioha.sim.disk import LogFile
 from trioha.wire import record

@@ -13,8 +13,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from random import Random
-from zlib import crc32
 
+from trioha.checksum import crc32
 from trioha.dledger.member_state import Recovered
 from trioha.dledger.membership import Configuration, ConfigurationRows, ConfigurationTable
 from trioha.dledger.ready import Control, HardState, LogReset

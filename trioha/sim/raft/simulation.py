@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from zlib import crc32
 
 import attrs
 
+from trioha.checksum import crc32
 from trioha.dledger.membership import Configuration
 from trioha.dledger.messages import RaftMessage
 from trioha.errors import TriohaError

@@ -84,7 +84,10 @@ class RaftAdmin:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        return min((one.deadline_ms for one in self._waiting), default=None)
+        """Time at which to call `on_time`; None while nobody waits. HOT."""
+        if not self._waiting:
+            return None
+        return min(one.deadline_ms for one in self._waiting)
 
     def status(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
         return request.response(body=msgpack.packb(self._member.status()))
@@ -135,6 +138,9 @@ class RaftAdmin:
                 self._unknown(one, f"this member became {soft.role.value}: {soft.reason}")
 
     def on_time(self, now_ms: int) -> None:
+        """Answer those whose transfer has failed, or who have waited long enough."""
+        if not self._waiting:
+            return
         handing_to, failure = self._member.transfer_outcome
         for one in list(self._waiting):
             if one.target and failure and handing_to != one.target:

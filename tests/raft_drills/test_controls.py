@@ -23,18 +23,17 @@ from support.processes.status import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 COUNTS_ALONE = """
-from trioha.services.raft.ready import ReadyLoop
-_take_growth = ReadyLoop._take_growth
+from trioha.services.raft.replication import GroupReplication
+_log_grown = GroupReplication.log_grown
 
-def take_growth(self, now_ms):
-    known = self._node.state.end_offset
-    _take_growth(self, now_ms)
-    if self._node.state.end_offset > known:
-        self._state_machine.on_commit(self._node.state.end_offset)
+def log_grown(self):
+    _log_grown(self)
+    if self.member.may_append:
+        self.on_commit(self.store.max_phy_offset)
 
-ReadyLoop._take_growth = take_growth
+GroupReplication.log_grown = log_grown
 """
-"""No module that is compiled: a change of such a one would change nothing in a compiled build."""
+"""Interpreted code looks up what is changed here: compiled code calls what it was compiled with."""
 SHOWS_EVERYTHING = """
 from trioha.broker.visibility import Visibility
 _set_limit = Visibility.set_limit

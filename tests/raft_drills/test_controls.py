@@ -20,7 +20,7 @@ from support.processes.admin import create_topic
 from support.processes.rig import Processes
 from support.processes.status import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.release]
+pytestmark = pytest.mark.slow
 
 COUNTS_ALONE = """
 from trioha.services.raft.replication import GroupReplication

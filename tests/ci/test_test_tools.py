@@ -275,7 +275,7 @@ def python(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_test_for_releases_is_deselected_otherwise() -> None:
-    path = "tests/raft_drills/test_controls.py"
+    path = "tests/analysis/spark/test_memory.py"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:xdist", path],
         cwd=REPO,

@@ -33,7 +33,7 @@ def log_grown(self):
 
 GroupReplication.log_grown = log_grown
 """
-"""Interpreted code looks up what is changed here: compiled code calls what it was compiled with."""
+"""Interpreted code calls what is changed here. Compiled code would call the old function."""
 SHOWS_EVERYTHING = """
 from trioha.broker.visibility import Visibility
 _set_limit = Visibility.set_limit

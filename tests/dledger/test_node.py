@@ -168,6 +168,28 @@ def test_bytes_are_acknowledged_when_they_are_on_the_disk() -> None:
     assert (answer.matched_offset, answer.held_offset) == (3, 3)
 
 
+def test_a_leader_waits_for_its_fsync_only_while_a_follower_holds_more() -> None:
+    """Otherwise the commit needs a follower's answer, and the fsync is heard of with that."""
+    node, log = _level_leader(RaftSettings())
+    waits = [node.awaits_flush]
+    log.data += b"abc"
+    node.appended(4, 5004)
+    _drain(node, log, 5004)
+    waits.append(node.awaits_flush)
+    _answer(node, "n1", 0, 4, 4, 5005)
+    waits.append(node.awaits_flush)
+    assert node.state.committed_offset == 1
+    node.flushed(4, 0, 5006)
+    waits.append(node.awaits_flush)
+    assert waits == [False, False, True, False]
+    assert _drain(node, log, 5006)[-1].committed_offset == 4
+
+
+def test_a_follower_and_a_leader_alone_wait_for_every_fsync() -> None:
+    assert _node("n0", "n1", "n2")[0].awaits_flush
+    assert _leader_of_one()[0].awaits_flush
+
+
 def _commits(done: list[Ready]) -> list[tuple[str, int]]:
     """Pushes without bytes: to whom, and how much is committed."""
     return [

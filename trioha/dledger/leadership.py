@@ -87,6 +87,17 @@ class Leadership:
         )
 
     @property
+    def awaits_flush(self) -> bool:
+        """A follower holds more than this member, or there is no follower to wait for.
+
+        While none does, a commit needs an answer of a follower first. HOT.
+        """
+        held = self._state.held_offset
+        return not self.dispatchers or any(
+            one.held_offset > held for one in self.dispatchers.values()
+        )
+
+    @property
     def next_deadline_ms(self) -> int:
         """Time at which to call `on_time`."""
         return min(self.next_heartbeat_ms, self._push_due_ms)

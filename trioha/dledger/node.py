@@ -83,6 +83,14 @@ class RaftNode:
         return self._leadership is not None and self._leadership.is_serving
 
     @property
+    def awaits_flush(self) -> bool:
+        """The end of an fsync may make this member answer or commit at once.
+
+        Otherwise the shell may call `flushed` with the next input, and spare a wake-up.
+        """
+        return self._leadership is None or self._leadership.awaits_flush
+
+    @property
     def next_deadline_ms(self) -> int:
         """Time at which to call `on_time`."""
         if self._leadership is None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import select
 import threading
+from collections.abc import Callable
 
 import outcome
 import pytest
@@ -87,3 +90,114 @@ async def test_a_closed_one_has_no_thread(thread: CallThread) -> None:
     assert name in {one.name for one in threading.enumerate()}
     thread.close()
     assert name not in {one.name for one in threading.enumerate()}
+
+
+class Wait:
+    """Stands in for the loop's wait: the test says when what is ready is read."""
+
+    def __init__(self) -> None:
+        self.fd = -1
+        self._on_readable: Callable[[], None] = lambda: None
+
+    def add(self, fd: int, on_readable: Callable[[], None]) -> None:
+        # A copy: it can be asked after the thread has closed its own.
+        self.fd, self._on_readable = os.dup(fd), on_readable
+
+    def remove(self, fd: int) -> None:
+        pass
+
+    def is_woken(self) -> bool:
+        return bool(select.select([self.fd], [], [], 0)[0])
+
+    def read(self) -> None:
+        """Wait for a wake-up, and read it."""
+        assert select.select([self.fd], [], [], PATIENCE_S)[0]
+        self._on_readable()
+
+
+class Held:
+    """A call that ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go = threading.Event()
+
+    def __call__(self) -> int:
+        self.begun.set()
+        assert self.go.wait(PATIENCE_S)
+        return 7
+
+
+@pytest.fixture
+def quiet() -> tuple[CallThread, Wait, Held, list[outcome.Outcome[int]]]:
+    """A thread that makes a quiet call, and what has been delivered."""
+    wait, held = Wait(), Held()
+    delivered: list[outcome.Outcome[int]] = []
+    thread = CallThread(wait, "calls of a test")  # type: ignore[arg-type]
+    thread.start(held, delivered.append, quiet=True)
+    assert held.begun.wait(PATIENCE_S)
+    return thread, wait, held, delivered
+
+
+Quiet = tuple[CallThread, Wait, Held, list[outcome.Outcome[int]]]
+
+
+def test_a_quiet_call_wakes_nobody_and_is_collected(quiet: Quiet) -> None:
+    thread, wait, held, delivered = quiet
+    thread.collect()
+    assert delivered == [], "it has not ended"
+    held.go.set()
+    thread.close()  # waits for the thread
+    assert not wait.is_woken()
+    assert delivered == []
+    thread.collect()
+    thread.collect()
+    assert delivered == [outcome.Value(7)]
+
+
+def test_a_quiet_call_that_is_wanted_before_its_end_wakes_the_loop(quiet: Quiet) -> None:
+    thread, wait, held, delivered = quiet
+    thread.collect_soon()
+    assert delivered == []
+    held.go.set()
+    wait.read()
+    assert delivered == [outcome.Value(7)]
+    thread.close()
+
+
+def test_a_quiet_call_that_is_wanted_after_its_end_is_there_at_once(quiet: Quiet) -> None:
+    thread, wait, held, delivered = quiet
+    held.go.set()
+    thread.close()
+    thread.collect_soon()
+    assert delivered == [outcome.Value(7)]
+    assert not wait.is_woken()
+
+
+def test_what_a_quiet_call_raises_wakes_the_loop_and_is_not_collected() -> None:
+    """It would end the node in the middle of something else."""
+    wait = Wait()
+    delivered: list[outcome.Outcome[int]] = []
+    thread = CallThread(wait, "calls of a test")  # type: ignore[arg-type]
+
+    def fails() -> int:
+        raise ValueError("no")
+
+    thread.start(fails, delivered.append, quiet=True)
+    assert select.select([wait.fd], [], [], PATIENCE_S)[0]
+    thread.collect()
+    assert delivered == []
+    wait.read()
+    assert [type(one) for one in delivered] == [outcome.Error]
+    thread.close()
+
+
+def test_a_wake_up_for_a_call_that_was_collected_is_for_nothing(quiet: Quiet) -> None:
+    thread, wait, held, delivered = quiet
+    thread.collect_soon()
+    held.go.set()
+    assert select.select([wait.fd], [], [], PATIENCE_S)[0]
+    thread.collect()
+    wait.read()
+    assert delivered == [outcome.Value(7)]
+    thread.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -48,7 +49,13 @@ class Disk:
 
 
 class Rig:
-    def __init__(self, delay_ms: int = FAR_MS, queue_interval_ms: int = FAR_MS) -> None:
+    def __init__(
+        self,
+        delay_ms: int = FAR_MS,
+        queue_interval_ms: int = FAR_MS,
+        is_awaited: Callable[[], bool] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.disk = Disk()
         self.cut_count = 0
         self.told: list[tuple[int, int]] = []
@@ -58,13 +65,14 @@ class Rig:
         self._news = trio.Event()
         self.flush = LogFlush(
             self.disk,
-            Clock(),
+            clock or Clock(),
             self.events,
             delay_ms=delay_ms,
             queue_interval_ms=queue_interval_ms,
             on_flushed=self._flushed,
             on_failed=self.failed.append,
             cut_count=lambda: self.cut_count,
+            is_awaited=is_awaited,
         )
 
     def _flushed(self, end: int, cut_count: int) -> None:
@@ -86,6 +94,13 @@ class Rig:
             while len(self.told) < count:
                 self._news = trio.Event()
                 await self._news.wait()
+
+    async def collect(self, count: int) -> None:
+        """Collect until so many ends were told. A thread that ends quietly gives no sign."""
+        with trio.fail_after(PATIENCE_S):
+            while len(self.told) < count:
+                self.flush.collect_nowait()
+                await trio.lowlevel.checkpoint()
 
     def has_started(self) -> bool:
         """Return whether one more fsync has started; waits a moment for its thread."""
@@ -339,3 +354,111 @@ async def test_what_was_put_off_when_it_is_cancelled_still_reaches_the_disk() ->
         rig.grow(100)
         nursery.cancel_scope.cancel()
     assert rig.told == [(100, 0)]
+
+
+# While nothing waits for the fsync.
+
+
+async def test_an_fsync_that_nothing_waits_for_is_told_when_somebody_looks() -> None:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
+    rig = Rig(is_awaited=lambda: False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        for end in (100, 200):
+            rig.grow(end)
+            await rig.fsync_started()
+            rig.flush.look_nowait()
+            rig.disk.go.release()
+            await trio.testing.wait_all_tasks_blocked(EARLY_S)
+            assert len(rig.told) == end // 100 - 1
+            await rig.collect(end // 100)
+        assert rig.told == [(100, 0), (200, 0)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_fsync_that_is_waited_for_after_its_start_is_told_as_it_ends() -> None:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
+    is_awaited = False
+    rig = Rig(is_awaited=lambda: is_awaited)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100)
+        await rig.fsync_started()
+        is_awaited = True
+        rig.flush.look_nowait()
+        rig.disk.go.release()
+        await rig.wait_told(1)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_what_grows_meanwhile_is_flushed_though_nothing_waits(has_ended: bool) -> None:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
+    rig = Rig(is_awaited=lambda: False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100)
+        await rig.fsync_started()
+        if has_ended:
+            rig.disk.go.release()
+            await trio.testing.wait_all_tasks_blocked(EARLY_S)
+        rig.grow(200)
+        rig.disk.go.release(2)
+        await rig.fsync_started()
+        await rig.collect(2)
+        assert rig.told == [(100, 0), (200, 0)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_failed_fsync_that_nothing_waits_for_ends_the_node_too() -> None:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
+    rig = Rig(is_awaited=lambda: False)
+    rig.disk.broken = True
+    rig.disk.go.release()
+    rig.grow(100)
+    with trio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="fsync"):
+        await rig.flush.run()
+    assert rig.told == []
+
+
+async def test_it_ends_when_an_fsync_that_nothing_waits_for_has_ended() -> None:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
+    rig = Rig(is_awaited=lambda: False)
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.flush.run)
+            rig.grow(100)
+            await rig.fsync_started()
+            nursery.cancel_scope.cancel()
+            threading.Timer(0.02, rig.disk.go.release).start()
+    assert rig.told == [(100, 0)]
+
+
+class TwoTimes:
+    """A clock that the test sets, for the loop and for the thread that flushes."""
+
+    def __init__(self, thread_ms: int) -> None:
+        self.loop = threading.get_ident()
+        self.loop_ms = 0
+        self.thread_ms = thread_ms
+
+    def now_ms(self) -> int:
+        return self.loop_ms if threading.get_ident() == self.loop else self.thread_ms
+
+
+@pytest.mark.parametrize(("fsync_ms", "events"), [(999, []), (1000, ["flush_stalled"])])
+async def test_an_fsync_is_slow_by_its_own_time_however_late_it_is_told(
+    fsync_ms: int, events: list[str]
+) -> None:
+    skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
+    clock = TwoTimes(fsync_ms)
+    rig = Rig(is_awaited=lambda: False, clock=clock)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        rig.grow(100)
+        await rig.fsync_started()
+        clock.loop_ms = 5000
+        rig.disk.go.release()
+        await rig.collect(1)
+        nursery.cancel_scope.cancel()
+    assert rig.events.names() == events

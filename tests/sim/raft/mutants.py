@@ -99,7 +99,7 @@ MUTANTS = (
         "return HardState(self.term, self.voted_for,",
         "return HardState(self.term, '',",
         "fault S7: a vote is given that a crash forgets",
-        249,
+        517,
     ),
     Mutant(
         "own-vote-is-not-saved",
@@ -164,7 +164,7 @@ MUTANTS = (
         "        if response.granted and response.term != state.term + response.is_pre:\n",
         "        if state.role not in (Role.PRE_CANDIDATE, Role.CANDIDATE):\n",
         "a late answer to a pre-vote is counted as a vote",
-        52,
+        337,
     ),
     Mutant(
         "half-is-a-majority",
@@ -172,7 +172,7 @@ MUTANTS = (
         "return count // 2 + 1",
         "return (count + 1) // 2",
         "two halves of four, two leaders",
-        16,
+        107,
     ),
     Mutant(
         "leader-is-deaf-to-newer-terms",
@@ -222,7 +222,7 @@ MUTANTS = (
         "if cut_count != self.cut_count or held <= self.held_offset:",
         "if held <= self.held_offset:",
         "an fsync that began before a cut is taken for one of what was written since",
-        551,
+        301,
     ),
     Mutant(
         "batch-crosses-terms",
@@ -270,7 +270,7 @@ MUTANTS = (
         "        if state.impaired:\n",
         "        if False:\n",
         "fault S9: a wiped or damaged member helps to elect somebody who lacks what it has lost",
-        59,
+        239,
     ),
     Mutant(
         "lease-from-the-answer",
@@ -294,7 +294,7 @@ MUTANTS = (
         "return not request.by_transfer and self._state.hears_leader",
         "return False",
         "somebody is elected while the old leader still holds a lease",
-        63,
+        74,
     ),
     Mutant(
         "lost-connections-end-the-promise",

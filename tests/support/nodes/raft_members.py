@@ -151,14 +151,27 @@ class MemberDisk(RaftDisk):
 
 
 class FakeFlush:
-    """An fsync takes as long as the machine's disk says."""
+    """Fsyncs take as long as the machine says; the member hears of them as from `LogFlush`."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._grown = trio.Event()
+        self._ended: tuple[int, int] | None = None
 
     def grown_nowait(self, *, urgent: bool) -> None:
         self._grown.set()
+
+    def collect_nowait(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            assert self._machine.member is not None
+            self._machine.member.flushed(*ended)
+
+    def look_nowait(self) -> None:
+        assert self._machine.member is not None
+        if self._ended is not None and self._machine.member.awaits_flush:
+            self.collect_nowait()
+            self._machine.check()
 
     async def run(self) -> None:
         machine = self._machine
@@ -175,8 +188,10 @@ class FakeFlush:
                 raise error
             if cut_count == member.cut_count:
                 disk.synced_offset = max(disk.synced_offset, end)
-            member.flushed(end, cut_count)
-            machine.check()
+            self._ended = (end, cut_count)
+            if self._grown.is_set():
+                self.collect_nowait()
+            self.look_nowait()
 
 
 @attrs.define(eq=False)

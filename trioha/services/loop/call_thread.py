@@ -6,6 +6,9 @@ is more than the disk takes. Here a thread waits on a lock. `start` releases it;
 makes an eventfd readable, which the loop reads inside its wait (`ReadyReads`), and `deliver` is
 called there. It is best started when the loop is about to wait: then both sides want Python's own
 lock one after the other, and not at once (docs/decisions/0025-a-thread-that-stays-for-fsync.md).
+
+A wake-up of the loop may cost as much as the call. So a call may be *quiet*: its end wakes nobody,
+and `collect` delivers the outcome while the loop is awake anyway. What it raises is never quiet.
 """
 
 from __future__ import annotations
@@ -30,17 +33,37 @@ class CallThread:
         self._call: Callable[[], Any] | None = None
         self._deliver: Callable[[outcome.Outcome[Any]], None] | None = None
         self._result: outcome.Outcome[Any] | None = None
+        self._is_quiet = False
         self._ended = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         reads.add(self._ended, self._on_ended)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def start(
-        self, call: Callable[[], Any], deliver: Callable[[outcome.Outcome[Any]], None]
+        self,
+        call: Callable[[], Any],
+        deliver: Callable[[outcome.Outcome[Any]], None],
+        *,
+        quiet: bool = False,
     ) -> None:
-        """Make a call; none may be under way. `deliver`, on the loop, gets its outcome."""
+        """Make a call; none may be under way. `deliver`, on the loop, gets its outcome.
+
+        `quiet`: a call that raises nothing is delivered by `collect` or, later, `collect_soon`.
+        """
+        self._is_quiet = quiet
         self._call, self._deliver = call, deliver
         self._go.release()
+
+    def collect(self) -> None:
+        """Deliver the outcome of a call that has ended, and raised nothing. HOT."""
+        if isinstance(self._result, outcome.Value):
+            self._hand_over()
+
+    def collect_soon(self) -> None:
+        """Deliver the outcome now, or as soon as the call has ended."""
+        # The thread sets the result and then asks whether it is quiet: one of the two sees it.
+        self._is_quiet = False
+        self.collect()
 
     def close(self) -> None:
         """End the thread; no call may be under way."""
@@ -56,11 +79,17 @@ class CallThread:
             self._go.acquire()
             if self._call is None:
                 return
-            self._result = outcome.capture(self._call)
-            os.eventfd_write(self._ended, 1)
+            result = self._result = outcome.capture(self._call)
+            if not self._is_quiet or isinstance(result, outcome.Error):
+                os.eventfd_write(self._ended, 1)
 
     def _on_ended(self) -> None:
         os.eventfd_read(self._ended)
+        # It may have been collected meanwhile.
+        if self._result is not None:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
         result, deliver = self._result, self._deliver
         assert result is not None
         assert deliver is not None

@@ -7,6 +7,8 @@ them all: that is the whole of group commit. No task stands between an append an
 between the end of the fsync and the answers.
 
 A thread that stays makes the call (`CallThread`); where tasks read sockets, one of Trio's does.
+While nothing waits for an fsync, its end does not wake the loop: the leader of a Raft group needs
+a follower's answer first, and hears of its own fsync when that has come.
 
 The count of cuts is taken when an fsync starts: an fsync that began before a cut proves nothing
 about the bytes written after the cut. A Raft member tells its core both.
@@ -53,8 +55,12 @@ class LogFlush:
         on_flushed: Callable[[int, int], None],
         on_failed: Callable[[StoreError], None] | None = None,
         cut_count: Callable[[], int] | None = None,
+        is_awaited: Callable[[], bool] | None = None,
     ) -> None:
-        """`on_flushed` gets the durable end of the log, and `cut_count()` when the fsync began."""
+        """`on_flushed` gets the durable end of the log, and `cut_count()` when the fsync began.
+
+        While `is_awaited` returns False, an fsync ends quietly: `collect_nowait` tells it.
+        """
         self._store = store
         self._clock = clock
         self._events = events
@@ -63,10 +69,13 @@ class LogFlush:
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._cut_count = cut_count
+        self._is_awaited = is_awaited
         self._is_open = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._reads: ReadyReads | None = None
         self._thread: CallThread | None = None
+        self._is_quiet = False
+        """The end of the fsync that runs wakes nobody."""
         self._is_running = self._is_grown = self._is_urgent = False
         self._began = (0, 0)
         """Count of cuts and time in ms when the fsync that runs began."""
@@ -81,8 +90,21 @@ class LogFlush:
             return
         self._is_grown = True
         self._is_urgent = urgent
-        if self._is_open and not self._is_running:
+        if self._is_quiet:
+            # The end of the fsync that runs starts the next one.
+            self._tell_end_soon()
+        elif self._is_open and not self._is_running:
             self._take_up()
+
+    def collect_nowait(self) -> None:
+        """Tell the end of an fsync that has woken nobody. HOT."""
+        if self._is_quiet and self._thread is not None:
+            self._thread.collect()
+
+    def look_nowait(self) -> None:
+        """Note that the fsync that runs may be awaited from now on. HOT."""
+        if self._is_quiet and self._is_awaited is not None and self._is_awaited():
+            self._tell_end_soon()
 
     async def run(self) -> None:
         """Flush as the log grows.
@@ -110,6 +132,8 @@ class LogFlush:
             raise self._error
         finally:
             self._is_open = False
+            if self._is_quiet:
+                self._tell_end_soon()
             with trio.CancelScope(shield=True):
                 while self._is_running:
                     await self._news.wait()
@@ -127,11 +151,11 @@ class LogFlush:
         cut_count = self._cut_count() if self._cut_count is not None else 0
         started_ms = self._clock.now_ms()
         try:
-            offset = await run_blocking(self._store.flush)
+            offset, ended_ms = await run_blocking(self._flush)
         except StoreError as error:
             self._events.event("flush_failed", error=str(error))
             raise
-        self._tell_stall(started_ms)
+        self._tell_stall(ended_ms - started_ms)
         self._on_flushed(offset, cut_count)
 
     def _take_up(self) -> None:
@@ -156,25 +180,37 @@ class LogFlush:
         )
         try:
             if self._thread is not None:
-                self._thread.start(self._store.flush, self._ended)
+                self._is_quiet = self._is_awaited is not None and not self._is_awaited()
+                self._thread.start(self._flush, self._ended, quiet=self._is_quiet)
             else:
-                start_blocking(self._store.flush, self._tell_loop, "commitlog_flush")
+                start_blocking(self._flush, self._tell_loop, "commitlog_flush")
         except BaseException as error:
             self._ended(outcome.Error(error))
 
-    def _tell_loop(self, result: outcome.Outcome[int]) -> None:
+    def _flush(self) -> tuple[int, int]:
+        """Return the durable end of the log, and the time in ms. Thread: the one that flushes."""
+        offset = self._store.flush()
+        return offset, self._clock.now_ms()
+
+    def _tell_end_soon(self) -> None:
+        """Tell the end of the fsync that runs, now or when it comes."""
+        self._is_quiet = False
+        assert self._thread is not None
+        self._thread.collect_soon()
+
+    def _tell_loop(self, result: outcome.Outcome[tuple[int, int]]) -> None:
         """Hand the result over. Thread: the one that has flushed."""
         assert self._token is not None
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._ended, result)
 
-    def _ended(self, result: outcome.Outcome[int]) -> None:
+    def _ended(self, result: outcome.Outcome[tuple[int, int]]) -> None:
         """Handle the end of an fsync, on the loop. `run` raises what is raised here."""
-        self._is_running = False
+        self._is_running = self._is_quiet = False
         cut_count, started_ms = self._began
         try:
             try:
-                offset = result.unwrap()
+                offset, ended_ms = result.unwrap()
             except StoreError as error:
                 self._events.event("flush_failed", error=str(error))
                 if self._on_failed is not None:
@@ -182,7 +218,7 @@ class LogFlush:
                 raise
             if self._is_grown and self._is_open:
                 self._take_up()
-            self._tell_stall(started_ms)
+            self._tell_stall(ended_ms - started_ms)
             if self._queues_due_s == math.inf:
                 self._queues_due_s = trio.current_time() + self._queue_interval_s
                 self._news.set()
@@ -192,7 +228,6 @@ class LogFlush:
         if self._error is not None or not self._is_open:
             self._news.set()
 
-    def _tell_stall(self, started_ms: int) -> None:
-        elapsed_ms = self._clock.now_ms() - started_ms
+    def _tell_stall(self, elapsed_ms: int) -> None:
         if elapsed_ms >= _STALL_MS:
             self._events.event("flush_stalled", elapsed_ms=elapsed_ms)

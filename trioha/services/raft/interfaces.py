@@ -87,6 +87,11 @@ class Flusher(Protocol):
     """The task that fsyncs the log and then calls `RaftMember.flushed`."""
 
     def grown_nowait(self, *, urgent: bool) -> None: ...
+    def collect_nowait(self) -> None:
+        """Call `flushed` if an fsync has ended that nothing waited for."""
+
+    def look_nowait(self) -> None:
+        """Something may wait for the fsync now that runs: ask `RaftMember.awaits_flush`."""
 
 
 @attrs.frozen(kw_only=True)

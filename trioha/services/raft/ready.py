@@ -88,6 +88,8 @@ class ReadyLoop:
         refusal: RemoteProtocolError | None = None
         try:
             with self._outboxes:
+                # An fsync that has ended and woken nobody counts in this pass, behind the input.
+                self._flush.collect_nowait()
                 self._take_growth(now_ms)
                 try:
                     action(self._node, now_ms)

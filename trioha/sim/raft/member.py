@@ -99,6 +99,8 @@ class SimMember:
         self._alarm: Timer | None = None
         self._alarm_deadline_ms = 0
         self._flushing = False
+        self._untold: tuple[int, int] | None = None
+        """An fsync has ended; the core hears of it with its next input."""
         self._life = 0
         self._waiting: deque[Waiting] = deque()
         self._paused_until_ms = 0
@@ -127,6 +129,7 @@ class SimMember:
         self.is_up = True
         self._life += 1
         self._flushing = False
+        self._untold = None
         self._paused_until_ms = 0
         self._inbox.clear()
         self._questions.clear()
@@ -243,6 +246,10 @@ class SimMember:
             self._watch_room()
             action()
             self._do_ready()
+            if self._untold is not None and not self.node.state.failed:
+                flushed, self._untold = self._untold, None
+                self.node.flushed(*flushed, self.now_ms())
+                self._do_ready()
         except Crashed as crash:
             self._invariants.counts["crash points"] += 1
             self._tell(f"dies {crash}")
@@ -359,7 +366,9 @@ class SimMember:
             self._flushing = True
             self._scheduler.after(left + 1, lambda: self._flushed(end, cut_count, life))
             return
-        self._do(lambda: self.node.flushed(end, cut_count, self.now_ms()))
+        self._untold = (end, cut_count)
+        if self.node.awaits_flush or self.disk.end_offset > end:
+            self._do(lambda: None)
 
     def _answer_committed(self, committed_offset: int) -> None:
         state = self.node.state

@@ -254,7 +254,7 @@ class SetReplication:
             self.handshake.on_appended()
         self.node.seen_to(self.store.max_phy_offset)
         self.flush.grown_nowait(urgent=False)
-        self.node.reput.grown.set()
+        self.node.reput.grown_nowait()
         self.failover.on_log_grown()
 
     def on_damaged(self, error: CommitLogCorrupted) -> None:

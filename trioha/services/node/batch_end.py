@@ -7,7 +7,7 @@ of the caller is still open.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from trioha.broker.core import BrokerCore
@@ -60,7 +60,7 @@ class BatchEnd:
         store: FileMessageStore,
         clock: Clock,
         *,
-        log_dispatch: Wakeup,
+        dispatch_soon: Callable[[], None],
         tables: ChangedTables,
         cold_pulls: ColdPulls,
         group_transfer: Alarm,
@@ -68,7 +68,7 @@ class BatchEnd:
         pull_hold: Alarm,
         client_expiry: Alarm,
     ) -> None:
-        """`log_dispatch` wakes the task that makes queues of the log.
+        """`dispatch_soon` is called when the log has grown.
 
         `replication` is set before the first batch.
         """
@@ -78,7 +78,7 @@ class BatchEnd:
         self._core = core
         self._store = store
         self._clock = clock
-        self._log_dispatch = log_dispatch
+        self._dispatch_soon = dispatch_soon
         self._tables = tables
         self._cold_pulls = cold_pulls
         self._group_transfer = group_transfer
@@ -94,7 +94,7 @@ class BatchEnd:
         if end != self.seen_end:
             self.seen_end = end
             replication.log_grown()
-            self._log_dispatch.set()
+            self._dispatch_soon()
             self._group_transfer.check()
             if core.schedule_changed:
                 core.schedule_changed = False

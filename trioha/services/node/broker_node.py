@@ -171,7 +171,7 @@ class BrokerNode:
             core,
             store,
             clock,
-            log_dispatch=self.reput.grown,
+            dispatch_soon=self.reput.grown_nowait,
             tables=self.persist.changed,
             cold_pulls=self.cold_reads,
             group_transfer=self.group_transfer,
@@ -182,7 +182,7 @@ class BrokerNode:
         # Bound here, so that a batch is not one more call deep.
         self.after_batch = self.batch_end.run
         # After an unclean stop the index is behind the log.
-        self.reput.grown.set()
+        self.reput.grown_nowait()
         self.replication = self.batch_end.replication = replicate(self)
         self.flush = self.replication.flush
 

@@ -185,7 +185,7 @@ class GroupReplication:
     def on_log_written(self, end_offset: int) -> None:
         """Dispatch the bytes by which a follower's log has grown."""
         self.node.seen_to(end_offset)
-        self.node.reput.grown.set()
+        self.node.reput.grown_nowait()
 
     def on_log_cut(self, end_offset: int) -> None:
         """Follow a cut of a follower's log, or its emptying."""

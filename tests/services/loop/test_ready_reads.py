@@ -180,3 +180,71 @@ async def test_what_a_task_puts_off_runs_before_the_loop_waits(reads: ReadyReads
     reads.before_wait(done.set)
     with trio.fail_after(PATIENCE_S):
         await done.wait()
+
+
+async def test_what_waits_for_a_quiet_moment_runs_behind_what_has_come_meanwhile(
+    reads: ReadyReads,
+) -> None:
+    order: list[str] = []
+    done = trio.Event()
+    with socket_pair() as (near, far):
+
+        def idle() -> None:
+            order.append("idle")
+            done.set()
+
+        def read() -> None:
+            near.recv(1)
+            order.append("read")
+            if len(order) == 1:
+                reads.when_idle(idle)
+            if len(order) < 10:
+                far.send(b"x")
+
+        reads.add(near.fileno(), read)
+        far.send(b"x")
+        with trio.fail_after(PATIENCE_S):
+            await done.wait()
+        assert order == ["read"] * 10 + ["idle"]
+        reads.remove(near.fileno())
+
+
+async def test_tasks_that_can_run_go_before_what_waits_for_a_quiet_moment(
+    reads: ReadyReads,
+) -> None:
+    done = trio.Event()
+    reads.when_idle(done.set)
+    for _ in range(10):
+        await trio.lowlevel.checkpoint()
+        assert not done.is_set()
+    with trio.fail_after(PATIENCE_S):
+        await done.wait()
+
+
+async def test_what_waits_for_a_quiet_moment_costs_no_scheduler_pass_and_runs_once(
+    reads: ReadyReads,
+) -> None:
+    passes, count = Passes(), 0
+
+    def again() -> None:
+        nonlocal count
+        count += 1
+        if count < 1000:
+            reads.when_idle(again)
+        else:
+            done.set()
+
+    done = trio.Event()
+    trio.lowlevel.add_instrument(passes)
+    reads.when_idle(again)
+    with trio.fail_after(PATIENCE_S):
+        await done.wait()
+    trio.lowlevel.remove_instrument(passes)
+    assert count == 1000
+    assert passes.count < 10
+
+
+async def test_a_deadline_is_kept_behind_what_waits_for_a_quiet_moment(reads: ReadyReads) -> None:
+    with trio.fail_after(PATIENCE_S):
+        reads.when_idle(lambda: None)
+        await trio.sleep(0.01)

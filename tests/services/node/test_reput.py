@@ -1,4 +1,4 @@
-"""When the log is dispatched: before the loop waits or by the task, and what errors do to each."""
+"""When the log is dispatched: before the loop sleeps or by the task, and what errors do to each."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def _started(rig: Rig, nursery: trio.Nursery) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_what_a_loaded_node_appends_is_dispatched_before_it_waits(rig: Rig) -> None:
+async def test_what_a_loaded_node_appends_is_dispatched_before_it_sleeps(rig: Rig) -> None:
     async with trio.open_nursery() as nursery:
         await _started(rig, nursery)
         for _ in range(3):
@@ -178,7 +178,7 @@ async def test_a_full_disk_is_told_by_the_task_and_tried_again(
 
 
 @pytest.mark.parametrize("error", [DiskFull("no space left"), CommitLogCorrupted("no record")])
-async def test_an_error_before_the_wait_is_left_to_the_task(rig: Rig, error: StoreError) -> None:
+async def test_an_error_before_the_sleep_is_left_to_the_task(rig: Rig, error: StoreError) -> None:
     async with trio.open_nursery() as nursery:
         await _started(rig, nursery)
         rig.log.fails = error
@@ -212,7 +212,7 @@ async def test_what_the_listener_raises_ends_the_task_and_not_the_loop(rig: Rig)
         await rig.reput.run()
 
 
-async def test_it_raises_too_what_was_raised_before_the_wait(rig: Rig) -> None:
+async def test_it_raises_too_what_was_raised_before_the_sleep(rig: Rig) -> None:
     rig.raises = StoreError("a table cannot be saved")
     failed = trio.Event()
 

@@ -58,6 +58,7 @@ class ReadyReads:
         self.statistics: Any = trios.statistics
         self._readers: dict[int, Callable[[], None]] = {}
         self._put_off: list[Callable[[], None]] = []
+        self._for_idle: list[Callable[[], None]] = []
         self._epoll = select.epoll()
         self._epoll.register(self._trio_fd, select.EPOLLIN)
 
@@ -75,6 +76,13 @@ class ReadyReads:
         """Call this once, after all that can be read now has been. It raises nothing."""
         self._put_off.append(function)
 
+    def when_idle(self, function: Callable[[], None]) -> None:
+        """Call this once, when nothing can be read and no task can run. It raises nothing.
+
+        A flood of reads may put it off for long.
+        """
+        self._for_idle.append(function)
+
     def get_events(self, timeout: float) -> Any:
         """Wait and read until there is something for Trio to do, at most `timeout` seconds. HOT."""
         poll, readers, trio_fd = self._epoll.poll, self._readers, self._trio_fd
@@ -86,7 +94,7 @@ class ReadyReads:
                 if runnable:
                     timeout = 0.0
             has_read = has_events = False
-            for fd, _ in poll(timeout):
+            for fd, _ in poll(0.0 if self._for_idle else timeout):
                 if fd == trio_fd:
                     has_events = True
                 else:
@@ -97,6 +105,9 @@ class ReadyReads:
                         on_readable()
             if has_events:
                 return self._trio_events(0)
+            if self._for_idle and not has_read and timeout > 0:
+                self._do_for_idle()
+                has_read = True
             if not has_read or runnable or timeout <= 0:
                 return _NO_EVENTS
             now_s = time.perf_counter()
@@ -114,6 +125,11 @@ class ReadyReads:
     def _do_put_off(self) -> None:
         put_off, self._put_off = self._put_off, []
         for function in put_off:
+            function()
+
+    def _do_for_idle(self) -> None:
+        for_idle, self._for_idle = self._for_idle, []
+        for function in for_idle:
             function()
 
     def close(self) -> None:

@@ -3,12 +3,11 @@
 Theory of operation. On a master the append itself does most of that, and leaves the index entries
 to this part. On a slave this part does all of it: bytes arrive, and it makes queues of them.
 
-A node under load dispatches as soon as 16 KiB wait, when all that could be read has been and the
-answers have left. Clients and the other node then have something to do, so the slice delays
-nobody; a hundred microseconds later it would stand before a request that has come. What is less
-waits for a task, at most 20 ms. The task does all of it where sockets are read by tasks, and while
-a slave catches up: then replication gets most of the processor. It works in slices, so that
-requests and replication get their turns.
+A node under load dispatches as soon as 16 KiB wait, at the next moment at which it would sleep:
+nothing can be read, and the answers have left. Clients and the other node then have something to
+do, so it delays nobody. The task does what is less, what a flood of requests has put off for 20 ms,
+and all of it where tasks read the sockets and while a slave catches up: then replication gets most
+of the processor. It works in slices, so that requests and replication get their turns.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from trioha.services.loop.wakeup import Wakeup
 
 _SLICE_BYTES = 32_768  # about a tenth of a millisecond of small records
 _PROMPT_BYTES = 16_384
+"""So much is dispatched before the loop sleeps."""
 _PROMPT_BYTES_MAX = 131_072
-"""What is dispatched before the loop waits, from and up to: a turn that appended more took
-milliseconds itself."""
+"""And at most so much: to append more took milliseconds itself."""
 _GATHER_S = 0.02  # work that comes together is done together, a wake-up per batch saved
 _CATCH_UP_PAUSE_S = 0.01
 _DISK_FULL_PAUSE_S = 5.0
@@ -61,7 +60,7 @@ class Reput:
         self._on_damaged = on_damaged
         self._grown = Wakeup()
         self._reads: ReadyReads | None = None
-        """What calls `_dispatch_now` before the loop waits; None while the task does not run."""
+        """It calls `_dispatch_now` when it is idle. None while the task does not run."""
         self._is_called_soon = False
         self._done_end = 0
         """End of the log when all of it was dispatched last."""
@@ -76,7 +75,7 @@ class Reput:
             and self._store.max_phy_offset - self._done_end >= _PROMPT_BYTES
         ):
             self._is_called_soon = True
-            self._reads.before_wait(self._dispatch_now)
+            self._reads.when_idle(self._dispatch_now)
 
     async def run(self) -> None:
         """Dispatch until cancelled. Errors: what `on_dispatched` and `on_damaged` raise."""
@@ -97,7 +96,7 @@ class Reput:
             self._reads = None
 
     def _dispatch_now(self) -> None:
-        """Dispatch before the loop waits. It raises nothing: `run` does."""
+        """Dispatch before the loop sleeps. It raises nothing: `run` does."""
         self._is_called_soon = False
         if self._reads is None or self._is_catching_up():
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import pytest
 import trio
@@ -53,7 +52,6 @@ class Rig:
         self,
         delay_ms: int = FAR_MS,
         queue_interval_ms: int = FAR_MS,
-        is_awaited: Callable[[], bool] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.disk = Disk()
@@ -72,7 +70,6 @@ class Rig:
             on_flushed=self._flushed,
             on_failed=self.failed.append,
             cut_count=lambda: self.cut_count,
-            is_awaited=is_awaited,
         )
 
     def _flushed(self, end: int, cut_count: int) -> None:
@@ -81,9 +78,9 @@ class Rig:
         if self.raises is not None:
             raise self.raises
 
-    def grow(self, end: int, *, urgent: bool = True) -> None:
+    def grow(self, end: int, *, urgent: bool = True, quiet: bool = False) -> None:
         self.disk.end = end
-        self.flush.grown_nowait(urgent=urgent)
+        self.flush.grown_nowait(urgent=urgent, quiet=quiet)
 
     async def fsync_started(self) -> None:
         with trio.fail_after(PATIENCE_S):
@@ -361,13 +358,12 @@ async def test_what_was_put_off_when_it_is_cancelled_still_reaches_the_disk() ->
 
 async def test_an_fsync_that_nothing_waits_for_is_told_when_somebody_looks() -> None:
     skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
-    rig = Rig(is_awaited=lambda: False)
+    rig = Rig()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.flush.run)
         for end in (100, 200):
-            rig.grow(end)
+            rig.grow(end, quiet=True)
             await rig.fsync_started()
-            rig.flush.look_nowait()
             rig.disk.go.release()
             await trio.testing.wait_all_tasks_blocked(EARLY_S)
             assert len(rig.told) == end // 100 - 1
@@ -378,14 +374,12 @@ async def test_an_fsync_that_nothing_waits_for_is_told_when_somebody_looks() -> 
 
 async def test_an_fsync_that_is_waited_for_after_its_start_is_told_as_it_ends() -> None:
     skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
-    is_awaited = False
-    rig = Rig(is_awaited=lambda: is_awaited)
+    rig = Rig()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.flush.run)
-        rig.grow(100)
+        rig.grow(100, quiet=True)
         await rig.fsync_started()
-        is_awaited = True
-        rig.flush.look_nowait()
+        rig.flush.awaited_nowait()
         rig.disk.go.release()
         await rig.wait_told(1)
         nursery.cancel_scope.cancel()
@@ -394,15 +388,15 @@ async def test_an_fsync_that_is_waited_for_after_its_start_is_told_as_it_ends() 
 @pytest.mark.parametrize("has_ended", [False, True])
 async def test_what_grows_meanwhile_is_flushed_though_nothing_waits(has_ended: bool) -> None:
     skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
-    rig = Rig(is_awaited=lambda: False)
+    rig = Rig()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.flush.run)
-        rig.grow(100)
+        rig.grow(100, quiet=True)
         await rig.fsync_started()
         if has_ended:
             rig.disk.go.release()
             await trio.testing.wait_all_tasks_blocked(EARLY_S)
-        rig.grow(200)
+        rig.grow(200, quiet=True)
         rig.disk.go.release(2)
         await rig.fsync_started()
         await rig.collect(2)
@@ -412,10 +406,10 @@ async def test_what_grows_meanwhile_is_flushed_though_nothing_waits(has_ended: b
 
 async def test_a_failed_fsync_that_nothing_waits_for_ends_the_node_too() -> None:
     skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
-    rig = Rig(is_awaited=lambda: False)
+    rig = Rig()
     rig.disk.broken = True
     rig.disk.go.release()
-    rig.grow(100)
+    rig.grow(100, quiet=True)
     with trio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="fsync"):
         await rig.flush.run()
     assert rig.told == []
@@ -423,11 +417,11 @@ async def test_a_failed_fsync_that_nothing_waits_for_ends_the_node_too() -> None
 
 async def test_it_ends_when_an_fsync_that_nothing_waits_for_has_ended() -> None:
     skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
-    rig = Rig(is_awaited=lambda: False)
+    rig = Rig()
     with trio.fail_after(PATIENCE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(rig.flush.run)
-            rig.grow(100)
+            rig.grow(100, quiet=True)
             await rig.fsync_started()
             nursery.cancel_scope.cancel()
             threading.Timer(0.02, rig.disk.go.release).start()
@@ -452,10 +446,10 @@ async def test_an_fsync_is_slow_by_its_own_time_however_late_it_is_told(
 ) -> None:
     skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
     clock = TwoTimes(fsync_ms)
-    rig = Rig(is_awaited=lambda: False, clock=clock)  # type: ignore[arg-type]
+    rig = Rig(clock=clock)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.flush.run)
-        rig.grow(100)
+        rig.grow(100, quiet=True)
         await rig.fsync_started()
         clock.loop_ms = 5000
         rig.disk.go.release()

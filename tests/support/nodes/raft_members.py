@@ -157,21 +157,24 @@ class FakeFlush:
         self._machine = machine
         self._grown = trio.Event()
         self._ended: tuple[int, int] | None = None
+        self.is_quiet = False
 
-    def grown_nowait(self, *, urgent: bool) -> None:
+    def grown_nowait(self, *, urgent: bool, quiet: bool = False) -> None:
         self._grown.set()
+        if self.is_quiet:
+            self.awaited_nowait()
+        self.is_quiet = quiet
 
     def collect_nowait(self) -> None:
         ended, self._ended = self._ended, None
         if ended is not None:
             assert self._machine.member is not None
+            self.is_quiet = False
             self._machine.member.flushed(*ended)
 
-    def look_nowait(self) -> None:
-        assert self._machine.member is not None
-        if self._ended is not None and self._machine.member.awaits_flush:
-            self.collect_nowait()
-            self._machine.check()
+    def awaited_nowait(self) -> None:
+        self.is_quiet = False
+        self.collect_nowait()
 
     async def run(self) -> None:
         machine = self._machine
@@ -189,9 +192,9 @@ class FakeFlush:
             if cut_count == member.cut_count:
                 disk.synced_offset = max(disk.synced_offset, end)
             self._ended = (end, cut_count)
-            if self._grown.is_set():
+            if not self.is_quiet:
                 self.collect_nowait()
-            self.look_nowait()
+                machine.check()
 
 
 @attrs.define(eq=False)

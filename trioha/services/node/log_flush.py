@@ -7,8 +7,8 @@ them all: that is the whole of group commit. No task stands between an append an
 between the end of the fsync and the answers.
 
 A thread that stays makes the call (`CallThread`); where tasks read sockets, one of Trio's does.
-While nothing waits for an fsync, its end does not wake the loop: the leader of a Raft group needs
-a follower's answer first, and hears of its own fsync when that has come.
+An fsync that nothing waits for may end *quietly*: it does not wake the loop. The leader of a Raft
+group needs a follower's answer first, and hears of its own fsync when that has come.
 
 The count of cuts is taken when an fsync starts: an fsync that began before a cut proves nothing
 about the bytes written after the cut. A Raft member tells its core both.
@@ -55,12 +55,8 @@ class LogFlush:
         on_flushed: Callable[[int, int], None],
         on_failed: Callable[[StoreError], None] | None = None,
         cut_count: Callable[[], int] | None = None,
-        is_awaited: Callable[[], bool] | None = None,
     ) -> None:
-        """`on_flushed` gets the durable end of the log, and `cut_count()` when the fsync began.
-
-        While `is_awaited` returns False, an fsync ends quietly: `collect_nowait` tells it.
-        """
+        """`on_flushed` gets the durable end of the log, and `cut_count()` when the fsync began."""
         self._store = store
         self._clock = clock
         self._events = events
@@ -69,14 +65,14 @@ class LogFlush:
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._cut_count = cut_count
-        self._is_awaited = is_awaited
+        self.is_quiet = False
+        """The fsync that runs or starts before the loop waits wakes nobody: `collect_nowait` tells
+        its end."""
         self._is_open = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._reads: ReadyReads | None = None
         self._thread: CallThread | None = None
-        self._is_quiet = False
-        """The end of the fsync that runs wakes nobody."""
-        self._is_running = self._is_grown = self._is_urgent = False
+        self._is_running = self._is_grown = self._is_urgent = self._may_be_quiet = False
         self._began = (0, 0)
         """Count of cuts and time in ms when the fsync that runs began."""
         self._due_s = self._queues_due_s = math.inf
@@ -84,27 +80,34 @@ class LogFlush:
         self._error: BaseException | None = None
         self._news = trio.Event()
 
-    def grown_nowait(self, *, urgent: bool) -> None:
-        """The log has grown; `urgent` when a put waits for the disk. HOT."""
+    def grown_nowait(self, *, urgent: bool, quiet: bool = False) -> None:
+        """The log has grown; `urgent` when a put waits for the disk. HOT.
+
+        `quiet`: nothing waits for the fsync now. If that changes, call `awaited_nowait`.
+        """
+        self._may_be_quiet = quiet
         if self._is_grown and (self._is_urgent or not urgent):
             return
         self._is_grown = True
         self._is_urgent = urgent
-        if self._is_quiet:
+        if not self._is_running:
+            if self._is_open:
+                self._take_up()
+        elif self.is_quiet:
             # The end of the fsync that runs starts the next one.
-            self._tell_end_soon()
-        elif self._is_open and not self._is_running:
-            self._take_up()
+            self.awaited_nowait()
 
     def collect_nowait(self) -> None:
         """Tell the end of an fsync that has woken nobody. HOT."""
-        if self._is_quiet and self._thread is not None:
+        if self.is_quiet and self._thread is not None:
             self._thread.collect()
 
-    def look_nowait(self) -> None:
-        """Note that the fsync that runs may be awaited from now on. HOT."""
-        if self._is_quiet and self._is_awaited is not None and self._is_awaited():
-            self._tell_end_soon()
+    def awaited_nowait(self) -> None:
+        """Something waits for the fsync: tell its end now, or when it comes."""
+        if self.is_quiet:
+            self.is_quiet = False
+            if self._thread is not None:
+                self._thread.collect_soon()
 
     async def run(self) -> None:
         """Flush as the log grows.
@@ -132,8 +135,7 @@ class LogFlush:
             raise self._error
         finally:
             self._is_open = False
-            if self._is_quiet:
-                self._tell_end_soon()
+            self.awaited_nowait()
             with trio.CancelScope(shield=True):
                 while self._is_running:
                     await self._news.wait()
@@ -166,6 +168,7 @@ class LogFlush:
             return
         self._is_running = True
         self._due_s = math.inf
+        self.is_quiet = self._may_be_quiet and self._thread is not None
         if self._reads is not None:
             self._reads.before_wait(self._start)
         else:
@@ -180,8 +183,7 @@ class LogFlush:
         )
         try:
             if self._thread is not None:
-                self._is_quiet = self._is_awaited is not None and not self._is_awaited()
-                self._thread.start(self._flush, self._ended, quiet=self._is_quiet)
+                self._thread.start(self._flush, self._ended, quiet=self.is_quiet)
             else:
                 start_blocking(self._flush, self._tell_loop, "commitlog_flush")
         except BaseException as error:
@@ -192,12 +194,6 @@ class LogFlush:
         offset = self._store.flush()
         return offset, self._clock.now_ms()
 
-    def _tell_end_soon(self) -> None:
-        """Tell the end of the fsync that runs, now or when it comes."""
-        self._is_quiet = False
-        assert self._thread is not None
-        self._thread.collect_soon()
-
     def _tell_loop(self, result: outcome.Outcome[tuple[int, int]]) -> None:
         """Hand the result over. Thread: the one that has flushed."""
         assert self._token is not None
@@ -206,7 +202,7 @@ class LogFlush:
 
     def _ended(self, result: outcome.Outcome[tuple[int, int]]) -> None:
         """Handle the end of an fsync, on the loop. `run` raises what is raised here."""
-        self._is_running = self._is_quiet = False
+        self._is_running = self.is_quiet = False
         cut_count, started_ms = self._began
         try:
             try:

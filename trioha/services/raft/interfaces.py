@@ -86,12 +86,13 @@ class StateMachine(Protocol):
 class Flusher(Protocol):
     """The task that fsyncs the log and then calls `RaftMember.flushed`."""
 
-    def grown_nowait(self, *, urgent: bool) -> None: ...
-    def collect_nowait(self) -> None:
-        """Call `flushed` if an fsync has ended that nothing waited for."""
+    is_quiet: bool
+    """The end of the fsync that runs is told by `collect_nowait` alone."""
 
-    def look_nowait(self) -> None:
-        """Something may wait for the fsync now that runs: ask `RaftMember.awaits_flush`."""
+    def grown_nowait(self, *, urgent: bool, quiet: bool = False) -> None: ...
+    def collect_nowait(self) -> None: ...
+    def awaited_nowait(self) -> None:
+        """`RaftNode.awaits_flush` has become True."""
 
 
 @attrs.frozen(kw_only=True)

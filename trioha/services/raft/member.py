@@ -105,11 +105,6 @@ class RaftMember:
         return self.node.state.cut_count if self.node is not None else 0
 
     @property
-    def awaits_flush(self) -> bool:
-        """Something waits for the fsync that runs. HOT."""
-        return self.node is None or self.node.awaits_flush
-
-    @property
     def may_append(self) -> bool:
         """The broker may write to its log now. HOT."""
         return self.node is not None and not self.has_failed and self.node.may_append
@@ -272,7 +267,8 @@ class RaftMember:
         self._commit_watch.look(state.end_offset - state.committed_offset, now_ms)
         if state.configurations is not self._seen_configurations:
             self._follow_configuration(node)
-        self._flush.look_nowait()
+        if self._flush.is_quiet and node.awaits_flush:
+            self._flush.awaited_nowait()
         self.alarm.check()
         self._state_machine.on_settled()
 

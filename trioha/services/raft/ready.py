@@ -88,8 +88,9 @@ class ReadyLoop:
         refusal: RemoteProtocolError | None = None
         try:
             with self._outboxes:
-                # An fsync that has ended and woken nobody counts in this pass, behind the input.
-                self._flush.collect_nowait()
+                if self._flush.is_quiet:
+                    # If it has ended meanwhile, it counts in this pass, behind the input.
+                    self._flush.collect_nowait()
                 self._take_growth(now_ms)
                 try:
                     action(self._node, now_ms)
@@ -134,7 +135,7 @@ class ReadyLoop:
         if end != self._node.state.end_offset:
             self._node.appended(end, now_ms)
             self._do_ready(now_ms)
-            self._flush.grown_nowait(urgent=self._waits_for_disk)
+            self._flush.grown_nowait(urgent=self._waits_for_disk, quiet=not self._node.awaits_flush)
 
     def _do_ready(self, now_ms: int) -> None:
         """Do the fields of each `Ready` from top to bottom."""

@@ -98,7 +98,6 @@ class GroupReplication:
             on_flushed=lambda end, cut_count: self.member.flushed(end, cut_count),
             on_failed=lambda error: self.member.flush_failed(error),
             cut_count=lambda: self.member.cut_count,
-            is_awaited=lambda: self.member.awaits_flush,
         )
         context = MemberContext(node.outboxes, clock, node.events, connect_to, node.access.sign)
         self.member = RaftMember(setup, ledger, votes, self, self.flush, context, random_source())

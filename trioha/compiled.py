@@ -111,6 +111,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.services.loop.socket_stream",
     "trioha.services.loop.wakeup",
     "trioha.services.node.batch_end",
+    "trioha.services.node.log_growth",
     "trioha.services.raft.listener",
     "trioha.services.raft.member",
     "trioha.services.raft.peer_sends",

@@ -32,6 +32,7 @@ from trioha.services.loop.host import is_simulated, run_blocking, start_blocking
 from trioha.services.loop.ready_reads import ReadyReads, ready_reads
 
 _STALL_MS = 1000
+_NEVER_S = math.inf
 
 
 class FlushedStore(Protocol):
@@ -66,8 +67,8 @@ class LogFlush:
         self._on_failed = on_failed
         self._cut_count = cut_count
         self.is_quiet = False
-        """The fsync that runs or starts before the loop waits wakes nobody: `collect_nowait` tells
-        its end."""
+        """The end of the fsync that runs, or is about to, need wake nobody: `collect_nowait` tells
+        it. One of Trio's threads tells it all the same."""
         self._is_open = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._reads: ReadyReads | None = None
@@ -75,7 +76,7 @@ class LogFlush:
         self._is_running = self._is_grown = self._is_urgent = self._may_be_quiet = False
         self._began = (0, 0)
         """Count of cuts and time in ms when the fsync that runs began."""
-        self._due_s = self._queues_due_s = math.inf
+        self._due_s = self._queues_due_s = _NEVER_S
         """Times of the delayed fsync and of the queues', in Trio's seconds; infinite for none."""
         self._error: BaseException | None = None
         self._news = trio.Event()
@@ -128,9 +129,11 @@ class LogFlush:
                     await self._news.wait()
                 self._news = trio.Event()
                 if trio.current_time() >= self._due_s:
+                    self._is_running = True
+                    self._due_s = _NEVER_S
                     self._start()
                 if trio.current_time() >= self._queues_due_s:
-                    self._queues_due_s = math.inf
+                    self._queues_due_s = _NEVER_S
                     await run_blocking(self._store.flush_queues)
             raise self._error
         finally:
@@ -157,7 +160,8 @@ class LogFlush:
         except StoreError as error:
             self._events.event("flush_failed", error=str(error))
             raise
-        self._tell_stall(ended_ms - started_ms)
+        if ended_ms - started_ms >= _STALL_MS:
+            self._tell_stall(ended_ms - started_ms)
         self._on_flushed(offset, cut_count)
 
     def _take_up(self) -> None:
@@ -167,16 +171,15 @@ class LogFlush:
             self._news.set()
             return
         self._is_running = True
-        self._due_s = math.inf
-        self.is_quiet = self._may_be_quiet and self._thread is not None
+        self._due_s = _NEVER_S
+        self.is_quiet = self._may_be_quiet
         if self._reads is not None:
             self._reads.before_wait(self._start)
         else:
             self._start()
 
     def _start(self) -> None:
-        self._is_running, self._is_grown, self._is_urgent = True, False, False
-        self._due_s = math.inf
+        self._is_grown = self._is_urgent = False
         self._began = (
             self._cut_count() if self._cut_count is not None else 0,
             self._clock.now_ms(),
@@ -191,8 +194,7 @@ class LogFlush:
 
     def _flush(self) -> tuple[int, int]:
         """Return the durable end of the log, and the time in ms. Thread: the one that flushes."""
-        offset = self._store.flush()
-        return offset, self._clock.now_ms()
+        return self._store.flush(), self._clock.now_ms()
 
     def _tell_loop(self, result: outcome.Outcome[tuple[int, int]]) -> None:
         """Hand the result over. Thread: the one that has flushed."""
@@ -214,16 +216,17 @@ class LogFlush:
                 raise
             if self._is_grown and self._is_open:
                 self._take_up()
-            self._tell_stall(ended_ms - started_ms)
-            if self._queues_due_s == math.inf:
+            if ended_ms - started_ms >= _STALL_MS:
+                self._tell_stall(ended_ms - started_ms)
+            if self._queues_due_s == _NEVER_S:
                 self._queues_due_s = trio.current_time() + self._queue_interval_s
                 self._news.set()
             self._on_flushed(offset, cut_count)
         except BaseException as error:
             self._error = error
-        if self._error is not None or not self._is_open:
+            self._news.set()
+        if not self._is_open:
             self._news.set()
 
     def _tell_stall(self, elapsed_ms: int) -> None:
-        if elapsed_ms >= _STALL_MS:
-            self._events.event("flush_stalled", elapsed_ms=elapsed_ms)
+        self._events.event("flush_stalled", elapsed_ms=elapsed_ms)

@@ -19,24 +19,20 @@ import trio
 
 from trioha.errors import CommitLogCorrupted, DiskFull
 from trioha.journal import EventSink
-from trioha.services.loop.ready_reads import ReadyReads, ready_reads
-from trioha.services.loop.wakeup import Wakeup
+from trioha.services.loop.ready_reads import ready_reads
+from trioha.services.node.log_growth import GrowingLog, LogGrowth
 
 _SLICE_BYTES = 32_768  # about a tenth of a millisecond of small records
-_PROMPT_BYTES = 16_384
-"""So much is dispatched before the loop sleeps."""
 _PROMPT_BYTES_MAX = 131_072
-"""And at most so much: to append more took milliseconds itself."""
+"""At most so much is dispatched before the loop sleeps: to append it took milliseconds."""
 _GATHER_S = 0.02  # work that comes together is done together, a wake-up per batch saved
 _CATCH_UP_PAUSE_S = 0.01
 _DISK_FULL_PAUSE_S = 5.0
 
 
-class DispatchedStore(Protocol):
+class DispatchedStore(GrowingLog, Protocol):
     """The part of a store whose log is dispatched."""
 
-    @property
-    def max_phy_offset(self) -> int: ...
     def dispatch(self, bytes_max: int) -> bool: ...
 
 
@@ -58,33 +54,20 @@ class Reput:
         self._on_dispatched = on_dispatched
         self._is_catching_up = is_catching_up
         self._on_damaged = on_damaged
-        self._grown = Wakeup()
-        self._reads: ReadyReads | None = None
-        """It calls `_dispatch_now` when it is idle. None while the task does not run."""
-        self._is_called_soon = False
-        self._done_end = 0
-        """End of the log when all of it was dispatched last."""
+        self._growth = LogGrowth(store, self._dispatch_now)
+        # Bound here, so that an append is not one more call deep. HOT.
+        self.grown_nowait = self._growth.grown_nowait
         self._error: BaseException | None = None
-
-    def grown_nowait(self) -> None:
-        """The log has grown. HOT."""
-        self._grown.set()
-        if (
-            self._reads is not None
-            and not self._is_called_soon
-            and self._store.max_phy_offset - self._done_end >= _PROMPT_BYTES
-        ):
-            self._is_called_soon = True
-            self._reads.when_idle(self._dispatch_now)
 
     async def run(self) -> None:
         """Dispatch until cancelled. Errors: what `on_dispatched` and `on_damaged` raise."""
-        self._reads = ready_reads()
+        growth = self._growth
+        growth.reads = ready_reads()
         try:
             while True:
-                await self._grown.event.wait()
+                await growth.wakeup.event.wait()
                 await trio.sleep(_GATHER_S)
-                self._grown.clear()
+                growth.wakeup.clear()
                 if self._error is not None:
                     raise self._error
                 while await self._dispatch_slice():
@@ -92,34 +75,29 @@ class Reput:
                         await trio.sleep(_CATCH_UP_PAUSE_S)
                     else:
                         await trio.lowlevel.checkpoint()
+                growth.done_end = self._store.max_phy_offset
         finally:
-            self._reads = None
+            growth.reads = None
 
     def _dispatch_now(self) -> None:
         """Dispatch before the loop sleeps. It raises nothing: `run` does."""
-        self._is_called_soon = False
-        if self._reads is None or self._is_catching_up():
+        if self._is_catching_up():
             return
         try:
             try:
-                self._dispatch(_PROMPT_BYTES_MAX)
+                more = self._store.dispatch(_PROMPT_BYTES_MAX)
             except (DiskFull, CommitLogCorrupted):
                 return  # the task comes to the same record, and deals with it
+            if not more:
+                self._growth.done_end = self._store.max_phy_offset
             self._on_dispatched()
         except BaseException as error:
             self._error = error
-            self._grown.set()
-
-    def _dispatch(self, bytes_max: int) -> bool:
-        """Dispatch a slice; True if more is left. Errors: DiskFull, CommitLogCorrupted."""
-        more = self._store.dispatch(bytes_max)
-        if not more:
-            self._done_end = self._store.max_phy_offset
-        return more
+            self._growth.wakeup.set()
 
     async def _dispatch_slice(self) -> bool:
         try:
-            more = self._dispatch(_SLICE_BYTES)
+            more = self._store.dispatch(_SLICE_BYTES)
         except DiskFull as error:
             # The log holds the records; their queue entries follow when there is room.
             self._events.event("task_failed", task="reput", error=str(error))

@@ -8,7 +8,7 @@ import trio.testing
 from support.suite.skips import skip_unless
 
 from trioha.errors import CommitLogCorrupted, DiskFull, StoreError
-from trioha.services.loop.ready_reads import start_ready_reads
+from trioha.services.loop.ready_reads import ready_reads, start_ready_reads
 from trioha.services.node.reput import Reput
 from trioha.testing.recorded_events import RecordedEvents
 
@@ -231,11 +231,14 @@ async def test_it_raises_too_what_was_raised_before_the_sleep(rig: Rig) -> None:
 
 
 async def test_a_store_that_is_being_closed_is_left_alone(rig: Rig) -> None:
+    reads, quiet = ready_reads(), trio.Event()
+    assert reads is not None
     async with trio.open_nursery() as nursery:
         await _started(rig, nursery)
         rig.grow(MUCH)
         nursery.cancel_scope.cancel()
     rig.grow(MUCH)
-    await trio.testing.wait_all_tasks_blocked()
-    assert rig.log.by_task in ([], [False])
-    assert rig.log.dispatched_offset <= MUCH
+    reads.when_idle(quiet.set)
+    with trio.fail_after(PATIENCE_S):
+        await quiet.wait()
+    assert rig.log.by_task == []

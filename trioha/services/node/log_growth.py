@@ -24,7 +24,7 @@ class LogGrowth:
     def __init__(self, log: GrowingLog, dispatch: Callable[[], None]) -> None:
         self.wakeup = Wakeup()
         self.reads: ReadyReads | None = None
-        """What the loop waits in; None while nothing may be dispatched, or tasks read."""
+        """The wait of the loop. None while the task does not run, and where tasks read sockets."""
         self.done_end = 0
         """End of the log when all of it was dispatched last."""
         self._log = log

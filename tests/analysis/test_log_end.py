@@ -33,6 +33,24 @@ def test_the_end_moves_by_whole_records_only(is_dledger: bool, tmp_path: Path) -
             assert found == -1
 
 
+@pytest.mark.parametrize("is_dledger", [False, True])
+def test_a_copy_may_grow_byte_by_byte(is_dledger: bool, tmp_path: Path) -> None:
+    """It is as long as what was copied: the few bytes behind a record are no filler yet."""
+    log = make_log([LogMessage(body=b"x" * 900)] * 6, is_dledger=is_dledger)
+    directory = tmp_path / ("dledger-n0/data" if is_dledger else "commitlog")
+    directory.mkdir(parents=True)
+    beginnings = sorted(record.phy_offset for record in log.records)
+    ends = {record.phy_offset: record.end for record in log.records}
+    log_end = LogEnd()
+    for end in range(1, log.end + 1):
+        for offset, data in log.segments.items():
+            if offset < end:
+                (directory / f"{offset:020d}").write_bytes(data[: end - offset])
+        found = log_end.find(open_store(tmp_path))
+        assert all(ends[place] <= end for place in beginnings if place < found)
+    assert found == log.end
+
+
 def test_a_distant_end_is_leapt_to(tmp_path: Path) -> None:
     log = make_log([LogMessage(body=b"x" * 4000)] * 6000, segment_bytes=32 << 20)
     log.write(tmp_path / "commitlog")

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import fs
 from support.peers.object_store import object_store, upload
 from support.stores.logs import LogMessage, make_log
 
 from trioha.analysis.consume_queues import scan_queue
 from trioha.analysis.journal_rows import JournalRow, read_file, sized_journal_files
 from trioha.analysis.log_end import LogEnd
+from trioha.analysis.remote import RemoteSource
 from trioha.analysis.scan import ScanFilter, plan_splits, scan_split
 from trioha.analysis.schema import COMMITLOG_FULL, AnalysisError
 from trioha.analysis.store_files import StoreFiles, open_store, open_stores
@@ -25,6 +27,15 @@ from trioha.journal.file import JournalFile
 def settings() -> Iterator[str]:
     with object_store() as found:
         yield found
+
+
+def test_what_was_cut_off_since_the_listing_reads_as_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"0123")
+    with RemoteSource(fs.LocalFileSystem(), str(path), 10) as source:
+        assert source.read(2, 5) == b"23\0\0\0"
+        assert source.read(8, 5) == b"\0\0"
+        assert source.read(10, 5) == b""
 
 
 def make_store(root: Path, *, log: str = "commitlog", count: int = 400) -> Path:

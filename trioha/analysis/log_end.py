@@ -8,6 +8,7 @@ from trioha.analysis.log_walk import LogWalk, Sound
 from trioha.analysis.open_source import open_source
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import Segment, StoreFiles
+from trioha.wire.record import BLANK_SIZE
 
 _LEAPS_BYTES = (4 << 20, 64 << 10)
 """Leaps, by search, over what need not be walked record by record."""
@@ -63,7 +64,7 @@ def _end(walk: LogWalk, position: int, data_end: int) -> int:
     for leap_bytes in _LEAPS_BYTES:
         while (leap := walk.find(position + leap_bytes, position + 2 * leap_bytes)) >= 0:
             position = leap
-    while position < walk.limit:
+    while walk.limit - position >= BLANK_SIZE:  # less may grow: copies are not allocated at once
         found = walk.sound(position)
         if isinstance(found, Sound):
             position = found.end

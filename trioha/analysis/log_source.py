@@ -1,7 +1,8 @@
 """Bytes of one segment, read a piece at a time.
 
-Files are read and never mapped: a broker may truncate or delete one under us, which a mapping
-answers with SIGBUS and a read with fewer bytes.
+Files are read and never mapped: somebody may cut one under us, which a mapping answers with SIGBUS.
+A source keeps the size that it had when it was opened. What has been cut off since then reads as
+zeros, like space that the broker has not used yet; so readers need not ask how much they got.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class LogSource(Protocol):
         """Bytes of the segment."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Read up to `size` bytes; fewer only at the end."""
+        """Read `size` bytes; fewer only when the source's own size ends before."""
 
     def find(self, needle: bytes, begin: int, end: int) -> int:
         """Return the first place of `needle` within begin..end, or -1."""
@@ -76,7 +77,7 @@ class FileSource:
             if not more:
                 break
             data += more
-        return data
+        return data.ljust(min(size, self.size - position), b"\0")
 
     def find(self, needle: bytes, begin: int, end: int) -> int:
         return find_in_pieces(self, needle, begin, end)

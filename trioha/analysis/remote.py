@@ -93,7 +93,7 @@ class RemoteSource:
     def _read(self, position: int, size: int) -> bytes:
         with _explained():
             data: bytes = self._file.read_at(size, position)
-        return data
+        return data.ljust(size, b"\0")
 
     def find(self, needle: bytes, begin: int, end: int) -> int:
         return find_in_pieces(self, needle, begin, end)

@@ -46,12 +46,14 @@ def batch_of(reader: LogStreamReader, start: dict[str, int], end: dict[str, int]
 
 
 def grow(log: LogImage, directory: Path, end: int) -> None:
-    """The log's files as they are when the bytes up to `end` are written."""
+    """Write the bytes up to `end` as a broker does: allocate a file at once, then fill it."""
     directory.mkdir(parents=True, exist_ok=True)
     for offset, data in log.segments.items():
         if offset <= end:
-            kept = max(0, min(end - offset, len(data)))
-            (directory / f"{offset:020d}").write_bytes(data[:kept] + bytes(len(data) - kept))
+            with (directory / f"{offset:020d}").open("ab") as file:
+                file.truncate(len(data))
+            with (directory / f"{offset:020d}").open("r+b") as file:
+                file.write(data[: end - offset])
 
 
 def log_of(count: int, *, is_dledger: bool = False) -> LogImage:

@@ -71,7 +71,7 @@ def checks(*, start_spark: bool = False) -> Iterator[Check]:
     yield _compiled()
     yield _checksums()
     yield _open_files()
-    yield from machine_checks()
+    yield from machine_checks(Path.cwd())
     yield _disk("disk here", Path.cwd())
     yield _disk("disk for temporary files", Path(tempfile.gettempdir()))
     yield _ports()

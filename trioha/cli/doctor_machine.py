@@ -16,7 +16,7 @@ _THROTTLED_WARN = 0.01
 _QUICK_CLOCKS = ("tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "xen")
 """Clocks that are read without a system call. A node reads its clock several times a message."""
 _READ_AHEAD_KB, _READ_AHEAD_WARN_KB = 128, 1024
-"""What the kernel sets by default, and what stops a writer for more than a millisecond or two."""
+"""The kernel's own setting, and the one above which a broker stands still for milliseconds."""
 
 
 @attrs.frozen

@@ -7,8 +7,9 @@ How fast a machine is fails no property: Hypothesis' time limits are off for all
 draw is decided by the commit (`support.suite.hypothesis_seed`).
 
 Deselects the tests marked `release` outside the release tier (`support.suite.sizes`), lets no test
-skip in the gate (`support.suite.skips`), and ends a test that hangs with a dump of its tasks
-(`support.suite.timeouts`).
+skip in the gate (`support.suite.skips`), ends a test that hangs with a dump of its tasks
+(`support.suite.timeouts`), and closes files that nobody uses any more
+(`support.suite.open_files`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 from support.suite.hypothesis_seed import pytest_configure, pytest_terminal_summary
+from support.suite.open_files import pytest_runtest_teardown
 from support.suite.sizes import TIER
 from support.suite.skips import (
     pytest_addoption,
@@ -38,6 +40,7 @@ __all__ = [
     "pytest_make_collect_report",
     "pytest_pyfunc_call",
     "pytest_runtest_makereport",
+    "pytest_runtest_teardown",
     "pytest_terminal_summary",
     "pytest_timeout_cancel_timer",
     "pytest_timeout_set_timer",

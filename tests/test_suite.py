@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from typing import Self
 
 import pytest
+from support.suite.open_files import lowest_free, pytest_runtest_teardown
 from support.suite.skips import skip_unless
 
 
@@ -16,3 +19,27 @@ def test_a_group_of_tests_is_kept_together(request: pytest.FixtureRequest) -> No
         "one process runs all tests (pytest -n 2 --dist loadgroup runs two)",
     )
     assert request.node.nodeid.endswith("@one process")
+
+
+class HeldInACycle:
+    """One open file that only the search for cycles closes."""
+
+    def __init__(self) -> None:
+        self.number = os.dup(0)
+        self.cycle: Self = self
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+def test_a_process_that_has_many_files_open_closes_those_of_tests_before() -> None:
+    """A test that waits with select(2) failed in a process that had 1,024 open."""
+    gc.disable()
+    try:
+        for _ in range(600):
+            HeldInACycle()
+        assert lowest_free() > 600
+        pytest_runtest_teardown()
+    finally:
+        gc.enable()
+    assert lowest_free() < 600

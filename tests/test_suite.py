@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import Self
 
 import pytest
 from support.suite.open_files import lowest_free, pytest_runtest_teardown
@@ -26,7 +25,7 @@ class HeldInACycle:
 
     def __init__(self) -> None:
         self.number = os.dup(0)
-        self.cycle: Self = self
+        self.cycle = self
 
     def __del__(self) -> None:
         os.close(self.number)

@@ -1,4 +1,4 @@
-"""Keeps what a test process has open below the 1,024 that select(2) can wait for.
+"""Keeps what a test process has open below 1,024: select(2) and most shells' limits take no more.
 
 The files of a store are closed when Python frees them. Stores lie in cycles, and Python looks for
 cycles after so many new objects, not after so many files: a process once had 1,461 open.
@@ -11,12 +11,12 @@ import os
 
 import pytest
 
-_MANY = 512
+MANY = 512
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    if lowest_free() > _MANY:
+    if lowest_free() > MANY:
         gc.collect()
 
 

@@ -20,7 +20,13 @@ import msgpack
 from support.histories.commitlog import end_of_log, first_difference, stored_messages
 from support.histories.messages import Stored
 from support.processes.admin import request
-from support.processes.faults import TINY_FILES, Failpoint, lose_power, set_failpoints
+from support.processes.faults import (
+    PAGE_LOST,
+    TINY_FILES,
+    Failpoint,
+    lose_power,
+    set_failpoints,
+)
 from support.processes.namespaces import Net, listen_at
 from support.processes.rig import (
     Node,
@@ -105,11 +111,11 @@ class Member:
     def go_on(self) -> None:
         self.node.process.signal(signal.SIGCONT)
 
-    def lose_power(self, rng: random.Random) -> int:
+    def lose_power(self, rng: random.Random, page_lost: float = PAGE_LOST) -> int:
         """Return the number of pages of its files that went back."""
         self.kill()
         assert self.node.store is not None
-        return lose_power(self.node.store, self.synced, rng)
+        return lose_power(self.node.store, self.synced, rng, page_lost)
 
     def wipe(self) -> None:
         assert self.node.store is not None

@@ -153,9 +153,11 @@ def set_failpoints(
     node.process.env = env
 
 
-def lose_power(store: Path, synced: Path, rng: random.Random) -> int:
+def lose_power(store: Path, synced: Path, rng: random.Random, page_lost: float = PAGE_LOST) -> int:
     """What a power cut leaves of files that are brought to disk by fdatasync: each page as it was
     at its last fdatasync, or as it is now. The process is dead. Returns how many pages went back.
+
+    `page_lost`: how likely a page goes back. With 1.0 nothing is left but what was synced.
     """
     lost = 0
     for path in sorted(store.rglob("*")):
@@ -169,7 +171,7 @@ def lose_power(store: Path, synced: Path, rng: random.Random) -> int:
         with open(path, "r+b") as file:
             for begin in range(0, len(now), PAGE_BYTES):
                 page = durable[begin : begin + PAGE_BYTES]
-                if page != now[begin : begin + PAGE_BYTES] and rng.random() < PAGE_LOST:
+                if page != now[begin : begin + PAGE_BYTES] and rng.random() < page_lost:
                     file.seek(begin)
                     file.write(page)
                     lost += 1

@@ -76,9 +76,9 @@ raft-drill *options="--rounds 30":
 raft-times *options="--trials 30":
     PYTHONPATH=tests python -m raft_drills.failover_times {{ options }}
 
-# Compile the hot modules in place: the same sources, about twice as fast.
-compile:
-    python .ci/compile.py
+# Compile the hot modules in place: the same sources, about twice as fast. `--trained`: see README.
+compile *options="":
+    python .ci/compile.py {{ options }}
 
 # Wheels in dist/: pure, and compiled for each Python at hand, each tried in a fresh environment.
 wheels *options="":

@@ -1,11 +1,16 @@
 """Compile the hot modules with mypyc, or remove what was compiled.
 
     python .ci/compile.py           build in place: `just compile`
+    python .ci/compile.py --trained     the same, shaped by a load: takes three times as long
     python .ci/compile.py --pure    back to plain Python: `just pure`
     python .ci/compile.py --is-fresh    fails unless the build in place is as new as the sources
 
 `hatch_hook.py` beside it calls `compile_into` for a wheel. The list of modules is
 trioha/compiled.py's.
+
+A trained build is compiled twice. The first one counts how often each branch is taken while
+`train.py` runs a load, and gcc lays the code of the second one out by these counts: what is used
+lies together, and what is not, is small. See docs/decisions/0029-a-load-shapes-the-wheels.md.
 
 Each module becomes a C file of its own, and the files are compiled on all processors. What was
 compiled is kept in build/compiled: a C file is compiled again when it, a header or the command has
@@ -17,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -48,8 +54,34 @@ def _settings() -> ModuleType:
     return module
 
 
-def compile_into(out: Path) -> list[Path]:
-    """Compile below `out`, which mirrors the repository's root; returns the files made."""
+COUNTING = ("-fprofile-generate", "-fprofile-update=prefer-atomic")
+COUNTED = ("-fprofile-use", "-fprofile-partial-training", "-Wno-missing-profile")
+"""gcc's. What the load does not run is compiled as without counts."""
+
+
+def compile_trained_into(out: Path) -> list[Path]:
+    """Like `compile_into`, shaped by a load that runs on a build in place. Errors: SystemExit."""
+    objects = KEPT / "trained"
+    shutil.rmtree(objects, ignore_errors=True)
+    compile_into(ROOT, objects, COUNTING)
+    paths = {**os.environ, "PYTHONPATH": str(ROOT)}
+    try:
+        subprocess.run([sys.executable, ROOT / ".ci" / "train.py"], check=True, env=paths)
+    finally:
+        remove(ROOT)  # a build that counts is of no other use
+    if not any(objects.rglob("*.gcda")):
+        sys.exit("the load left no counts (*.gcda): a trained build needs gcc")
+    # Only counts stay: the objects' commands do not tell that they have changed.
+    for made in objects.rglob("*.o"):
+        made.unlink()
+    return compile_into(out, objects, COUNTED)
+
+
+def compile_into(out: Path, objects: Path = KEPT / "o", flags: Sequence[str] = ()) -> list[Path]:
+    """Compile below `out`, which mirrors the repository's root; returns the files made.
+
+    `objects`: the folder of what gcc makes. `flags`: more of the compiler's and the linker's.
+    """
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(os.environ.get("CC", compiler)) is None:
         sys.exit(f"no C compiler ({compiler}) here: install gcc and Python's headers, or stay pure")
@@ -75,7 +107,8 @@ def compile_into(out: Path) -> list[Path]:
     )
     for extension in extensions:
         if sys.platform != "win32":
-            extension.extra_compile_args += FLAGS
+            extension.extra_compile_args += (*FLAGS, *flags)
+            extension.extra_link_args += flags
         # Headers of the group lie in its package's folder.
         extension.include_dirs.append(str(generated / group.rpartition(".")[0]))
 
@@ -89,14 +122,15 @@ def compile_into(out: Path) -> list[Path]:
 
     command = Build(Distribution({"name": "trioha", "ext_modules": extensions}))
     command.build_lib = str(out)
-    command.build_temp = str(KEPT / "o")
+    command.build_temp = str(objects)
     command.parallel = os.cpu_count()
     command.force = True  # links always; what is compiled again is up to _ChangedFiles
     command.ensure_finalized()
     command.run()
     made = [Path(path) for path in command.get_outputs()]
     stamp = out / "trioha" / "compiled_sources.json"
-    stamp.write_text(json.dumps(digests, indent=1) + "\n")
+    told = {"trained": flags == COUNTED, "sources": digests}
+    stamp.write_text(json.dumps(told, indent=1) + "\n")
     return [*made, stamp]
 
 
@@ -157,6 +191,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case []:
             print(f"compiled: {len(compile_into(ROOT)) - 2} modules in place")
+        case ["--trained"]:
+            print(f"compiled: {len(compile_trained_into(ROOT)) - 2} modules in place, trained")
         case ["--pure"]:
             remove(ROOT)
         case ["--is-fresh"]:

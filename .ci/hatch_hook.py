@@ -1,4 +1,7 @@
-"""`TRIOHA_COMPILE=1 pip install .`: the wheel gets the hot modules compiled, beside the sources."""
+"""`TRIOHA_COMPILE=1 pip install .`: the wheel gets the hot modules compiled, beside the sources.
+
+With TRIOHA_COMPILE=trained they are shaped by a load, as in the wheels that we publish.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _WANTED = os.environ.get("TRIOHA_COMPILE", "") not in ("", "0")
+_TRAINED = os.environ.get("TRIOHA_COMPILE") == "trained"
 
 
 class CompileHook(BuildHookInterface):
@@ -24,11 +28,12 @@ class CompileHook(BuildHookInterface):
         if not _WANTED or version == "editable":
             return
         sys.path.insert(0, str(Path(self.root) / ".ci"))
-        from compile import compile_into
+        from compile import compile_into, compile_trained_into
 
+        make = compile_trained_into if _TRAINED else compile_into
         self._made = tempfile.TemporaryDirectory(prefix="trioha-wheel-")
         out = Path(self._made.name)
-        for path in compile_into(out):
+        for path in make(out):
             build_data["force_include"][str(path)] = str(path.relative_to(out))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True

@@ -60,7 +60,7 @@ def build(python: str, sources: Path, out: Path, *, compiled: bool) -> Path:
         place = Path(name)
         subprocess.run([python, "-m", "venv", place / "venv"], check=True)
         pip = [place / "venv" / "bin" / "pip", "wheel", "-q", "--no-deps", "-w", place / "made"]
-        wanted = environment(TRIOHA_COMPILE="1" if compiled else "0")
+        wanted = environment(TRIOHA_COMPILE="trained" if compiled else "0")
         subprocess.run([*pip, sources], check=True, env=wanted, cwd=place)
         (wheel,) = (place / "made").glob("trioha-*.whl")
         out.mkdir(parents=True, exist_ok=True)

@@ -136,12 +136,15 @@ class Build(NamedTuple):
     compiled: bool
     stale: tuple[str, ...] = ()
     """Modules whose source has changed since: the old code is what runs."""
+    trained: bool = False
+    """Its code is laid out by a load (docs/decisions/0029-a-load-shapes-the-wheels.md)."""
 
     def __str__(self) -> str:
         if not self.compiled:
             return "pure Python"
         if not self.stale:
-            return f"compiled with mypyc ({len(HOT_MODULES)} modules)"
+            trained = ", trained" if self.trained else ""
+            return f"compiled with mypyc ({len(HOT_MODULES)} modules{trained})"
         return (
             f"compiled with mypyc, but older than {', '.join(self.stale)}: "
             "run `just compile`, or `just pure`"
@@ -153,13 +156,15 @@ def this_build() -> Build:
     if not library_path().exists():
         return Build(compiled=False)
     try:
-        compiled_from = json.loads(_STAMP.read_bytes())
-    except (OSError, ValueError):
-        compiled_from = {}
+        stamp = json.loads(_STAMP.read_bytes())
+        compiled_from, trained = stamp["sources"], bool(stamp["trained"])
+    except (OSError, ValueError, KeyError):
+        compiled_from, trained = {}, False
     sources = source_digests()
     return Build(
         compiled=True,
         stale=tuple(name for name in HOT_MODULES if compiled_from.get(name) != sources[name]),
+        trained=trained,
     )
 
 

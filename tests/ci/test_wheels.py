@@ -19,7 +19,7 @@ def test_the_promised_pythons_are_those_that_wheels_are_built_for() -> None:
     assert tuple(promised) == wheels.VERSIONS
     assert settings["build"] == [f"cp{version.replace('.', '')}-*" for version in wheels.VERSIONS]
     # What the hook of the wheel asks for.
-    assert settings["environment"] == {"TRIOHA_COMPILE": "1"}
+    assert settings["environment"] == {"TRIOHA_COMPILE": "trained"}
 
 
 def test_a_wheel_is_built_of_what_git_knows(tmp_path: Path) -> None:

@@ -64,7 +64,9 @@ def compile_trained_into(out: Path) -> list[Path]:
     objects = KEPT / "trained"
     shutil.rmtree(objects, ignore_errors=True)
     compile_into(ROOT, objects, COUNTING)
-    paths = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # pip has put there what it has installed for this build.
+    search = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
     try:
         subprocess.run([sys.executable, ROOT / ".ci" / "train.py"], check=True, env=paths)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -36,10 +37,13 @@ def test_a_load_that_leaves_no_counts_is_told(
     compile_trained_into = script["compile_trained_into"]
     inside = compile_trained_into.__globals__
     compiled: list[Path] = []
+    paths: list[str] = []
     monkeypatch.setitem(inside, "KEPT", tmp_path)
     monkeypatch.setitem(inside, "compile_into", lambda out, *_: compiled.append(out))
     monkeypatch.setitem(inside, "remove", lambda root: None)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: None)
+    monkeypatch.setattr(subprocess, "run", lambda *_, env, **__: paths.append(env["PYTHONPATH"]))
+    monkeypatch.setenv("PYTHONPATH", "pip's own")
     with pytest.raises(SystemExit, match="needs gcc"):
         compile_trained_into(tmp_path / "out")
     assert compiled == [wheels.ROOT]
+    assert paths == [f"{wheels.ROOT}{os.pathsep}pip's own"]

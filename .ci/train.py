@@ -10,6 +10,7 @@ Every node ends in order, since gcc's counts are written at the end of a process
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TRIOHA = (sys.executable, "-m", "trioha")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TRIOHA_")}
+"""Without settings for nodes of the caller's own."""
 CLUSTERS: Sequence[Sequence[str]] = (
     ("2m-2s-sync",),
     ("2m-2s-async",),
@@ -41,7 +44,9 @@ def running(layout: Sequence[str], directory: Path) -> Iterator[str]:
     log = directory.with_suffix(".log")
     with open(log, "wb") as errors:
         command = [*TRIOHA, "run", "cluster", *layout, "--sets", "1", *listen]
-        cluster = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        cluster = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=ENVIRONMENT
+        )
     assert cluster.stdout is not None
     try:
         ready = next(filter(None, map(READY.search, cluster.stdout)), None)
@@ -59,7 +64,8 @@ def running(layout: Sequence[str], directory: Path) -> Iterator[str]:
 def load(namesrv: str, *words: str) -> None:
     """Run one benchmark against a cluster. Errors: CalledProcessError."""
     command = [*TRIOHA, "bench", *words, "-n", namesrv, "-q"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=LOAD_S)
+    quiet = subprocess.DEVNULL
+    subprocess.run(command, check=True, stdout=quiet, timeout=LOAD_S, env=ENVIRONMENT)
 
 
 def main() -> None:

@@ -284,6 +284,10 @@ def test_an_unknown_variable_is_an_error(name: str, says: str) -> None:
     assert says in str(caught.value)
 
 
+def test_what_asked_pip_for_a_compiled_build_is_no_setting() -> None:
+    assert load_broker(None, {"TRIOHA_COMPILE": "1"}).config == load_broker(None, {}).config
+
+
 def test_set_wants_key_and_value() -> None:
     with pytest.raises(ConfigError, match='--set: "listenPort" is not key=value'):
         set_entry("listenPort")

@@ -28,6 +28,7 @@ RESERVED_VARIABLES = frozenset(
     {
         "TRIOHA_ACCESS_KEY",
         "TRIOHA_CLUSTER_SECRET",
+        "TRIOHA_COMPILE",
         "TRIOHA_CONFIG",
         "TRIOHA_CONTEXT",
         "TRIOHA_DEBUG",
@@ -35,7 +36,7 @@ RESERVED_VARIABLES = frozenset(
         "TRIOHA_SECRET_KEY",
     }
 )
-"""Variables that are no settings of a node."""
+"""Variables that are no settings of a node. TRIOHA_COMPILE is for pip and may still be set."""
 
 _WILDCARDS = ("", "0.0.0.0", "::")
 C = TypeVar("C", BrokerConfig, NamesrvConfig)

@@ -9,8 +9,8 @@
 trioha/compiled.py's.
 
 A trained build is compiled twice. The first one counts how often each branch is taken while
-`train.py` runs a load, and gcc lays the code of the second one out by these counts: what is used
-lies together, and what is not, is small. See docs/decisions/0029-a-load-shapes-the-wheels.md.
+`train.py` runs a load, and gcc lays the code of the second one out by these counts. See
+docs/decisions/0029-a-load-shapes-the-wheels.md.
 
 Each module becomes a C file of its own, and the files are compiled on all processors. What was
 compiled is kept in build/compiled: a C file is compiled again when it, a header or the command has
@@ -39,6 +39,9 @@ FLAGS = ("-fvisibility=hidden", "-fno-plt")
 """Compiled functions call each other directly. Without the first they go by a table, 90,000 calls
 in all, since another library might replace them; with the second those of Python are found when
 the library is loaded."""
+COUNTING = ("-fprofile-generate", "-fprofile-update=prefer-atomic")
+COUNTED = ("-fprofile-use", "-fprofile-partial-training", "-Wno-missing-profile")
+"""gcc's. What the load does not run is compiled as without counts."""
 
 
 def _settings() -> ModuleType:
@@ -52,31 +55,6 @@ def _settings() -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
-
-
-COUNTING = ("-fprofile-generate", "-fprofile-update=prefer-atomic")
-COUNTED = ("-fprofile-use", "-fprofile-partial-training", "-Wno-missing-profile")
-"""gcc's. What the load does not run is compiled as without counts."""
-
-
-def compile_trained_into(out: Path) -> list[Path]:
-    """Like `compile_into`, shaped by a load that runs on a build in place. Errors: SystemExit."""
-    objects = KEPT / "trained"
-    shutil.rmtree(objects, ignore_errors=True)
-    compile_into(ROOT, objects, COUNTING)
-    # pip has put there what it has installed for this build.
-    search = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
-    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
-    try:
-        subprocess.run([sys.executable, ROOT / ".ci" / "train.py"], check=True, env=paths)
-    finally:
-        remove(ROOT)  # a build that counts is of no other use
-    if not any(objects.rglob("*.gcda")):
-        sys.exit("the load left no counts (*.gcda): a trained build needs gcc")
-    # Only counts stay: the objects' commands do not tell that they have changed.
-    for made in objects.rglob("*.o"):
-        made.unlink()
-    return compile_into(out, objects, COUNTED)
 
 
 def compile_into(out: Path, objects: Path = KEPT / "o", flags: Sequence[str] = ()) -> list[Path]:
@@ -134,6 +112,26 @@ def compile_into(out: Path, objects: Path = KEPT / "o", flags: Sequence[str] = (
     told = {"trained": flags == COUNTED, "sources": digests}
     stamp.write_text(json.dumps(told, indent=1) + "\n")
     return [*made, stamp]
+
+
+def compile_trained_into(out: Path) -> list[Path]:
+    """Like `compile_into`, shaped by a load that runs on a build in place. Errors: SystemExit."""
+    objects = KEPT / "trained"
+    shutil.rmtree(objects, ignore_errors=True)
+    compile_into(ROOT, objects, COUNTING)
+    # pip has put there what it has installed for this build.
+    search = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
+    try:
+        subprocess.run([sys.executable, ROOT / ".ci" / "train.py"], check=True, env=paths)
+    finally:
+        remove(ROOT)  # a build that counts is of no other use
+    if not any(objects.rglob("*.gcda")):
+        sys.exit("the load left no counts (*.gcda): a trained build needs gcc")
+    # Only counts stay: the objects' commands do not tell that they have changed.
+    for made in objects.rglob("*.o"):
+        made.unlink()
+    return compile_into(out, objects, COUNTED)
 
 
 class _ChangedFiles:

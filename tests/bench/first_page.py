@@ -212,7 +212,7 @@ def _how(results: Results) -> str:
 def main() -> int:
     made = parser()
     options = made.parse_args()
-    quiet = [load_results(options.quiet)]
+    quiet = [*map(load_results, options.quiet)]
     if not options.producer:
         if not (options.whole and options.raft):
             made.error("the twelve rows need --whole and --raft")
@@ -220,8 +220,8 @@ def main() -> int:
         quiet += [load_results(options.whole), as_results(setup, raft)]
     columns: dict[Column, Sequence[Results]] = {
         "quiet": quiet,
-        "busy": [load_results(options.busy)],
-        "pure": [load_results(options.pure)],
+        "busy": [*map(load_results, options.busy)],
+        "pure": [*map(load_results, options.pure)],
     }
     if options.producer:
         if options.pure_busy is None:
@@ -243,11 +243,13 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--whole", type=Path, metavar="RESULTS", help="of all rows")
     for name, text in (
-        ("quiet", "of the sends, in more rounds"),
-        ("busy", "of the same with --neighbours 2"),
-        ("pure", "of the same with a checkout that is not compiled"),
+        ("quiet", "of the sends and others, in more rounds; the first file that has a row counts"),
+        ("busy", "of the sends with --neighbours 2"),
+        ("pure", "of the sends with a checkout that is not compiled"),
     ):
-        made.add_argument(f"--{name}", type=Path, required=True, metavar="RESULTS", help=text)
+        made.add_argument(
+            f"--{name}", type=Path, nargs="+", required=True, metavar="RESULTS", help=text
+        )
     made.add_argument(
         "--pure-busy",
         type=Path,

@@ -128,9 +128,6 @@ def compile_trained_into(out: Path) -> list[Path]:
         remove(ROOT)  # a build that counts is of no other use
     if not any(objects.rglob("*.gcda")):
         sys.exit("the load left no counts (*.gcda): a trained build needs gcc")
-    # Only counts stay: the objects' commands do not tell that they have changed.
-    for made in objects.rglob("*.o"):
-        made.unlink()
     return compile_into(out, objects, COUNTED)
 
 

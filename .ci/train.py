@@ -31,7 +31,7 @@ CLUSTERS: Sequence[Sequence[str]] = (
 SENDERS = (1, 8, 64)
 READY = re.compile(r"trioha cluster \S+ ready namesrv=(\S+)")
 LOAD_S = 300.0
-"""Longer than any load takes."""
+"""Longer than any load, or the end of a cluster, takes."""
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def running(layout: Sequence[str], directory: Path) -> Iterator[str]:
     finally:
         cluster.terminate()
         cluster.stdout.close()
-        code = cluster.wait()
+        code = cluster.wait(LOAD_S)
     if code != 0:
         sys.exit(f"{' '.join(layout)} ended with exit code {code}:\n{log.read_text()}")
 

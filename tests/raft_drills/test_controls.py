@@ -76,7 +76,8 @@ def test_a_group_that_acknowledges_before_it_is_on_disk_is_found(processes: Proc
     """The setting says so itself: a power cut of a majority loses messages.
 
     Every page goes back that was not synced. A single member that happened to keep all of its
-    pages would be elected, and nothing would be lost. No fsync that begins here ends here.
+    pages would be elected, and nothing would be lost. While the disks are slow, an fsync takes
+    longer than this test.
     """
     settings = {**SETTINGS, "dLegerReplicatedInMemory": True}
     group = HurtGroup(processes, settings=settings, keeps_synced=True, slow_s=600.0).start()

@@ -14,13 +14,15 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from trioha.errors import DiskFull, StoreError
 from trioha.wire.remoting_command import Buffer
+
+T = TypeVar("T")
 
 _PIECE_BYTES = 1 << 20
 _WRITE_BYTES: Final = 128 << 10
@@ -183,8 +185,7 @@ class MappedFile:
         start = max(self.reserved, begin)
         stop = min(self.size, -(-end // self._chunk_bytes) * self._chunk_bytes)
         try:
-            with self._descriptor() as fd:
-                os.posix_fallocate(fd, start, stop - start)
+            self._call(lambda fd: os.posix_fallocate(fd, start, stop - start))
         except OSError as error:
             raise disk_error(
                 error, f"cannot reserve {stop - start} bytes of {self.path}"
@@ -197,11 +198,10 @@ class MappedFile:
         Errors: DiskFull; a part may have been written, the caller has not moved its end.
         """
         try:
-            if self._fd is not None:  # as it mostly is: no context manager for each message
+            if self._fd is not None:  # as it mostly is: no closure for each message
                 self._pwrite(self._fd, position, data)
-                return
-            with self._descriptor() as fd:
-                self._pwrite(fd, position, data)
+            else:
+                self._call(lambda fd: self._pwrite(fd, position, data))
         except OSError as error:
             raise disk_error(error, f"cannot write {self.path}") from error
 
@@ -219,8 +219,7 @@ class MappedFile:
         Errors: StoreError.
         """
         try:
-            with self._descriptor() as fd:
-                os.fdatasync(fd)
+            self._call(os.fdatasync)
         except FileNotFoundError:
             return  # deleted meanwhile, with all that was to be kept of it
         except OSError as error:
@@ -233,26 +232,27 @@ class MappedFile:
 
         Errors: StoreError.
         """
-        last = begin
         try:
-            with self._descriptor() as fd:
-                position = begin
-                while position < self.size:
-                    try:
-                        position = os.lseek(fd, position, os.SEEK_DATA)
-                    except OSError as error:
-                        if error.errno != errno.ENXIO:
-                            raise
-                        break  # only a hole is left
-                    piece = os.pread(fd, min(_PIECE_BYTES, self.size - position), position)
-                    if piece != _ZEROS[: len(piece)]:
-                        os.pwrite(fd, _ZEROS[: len(piece)], position)
-                        last = position + len(piece.rstrip(b"\0"))
-                    position += len(piece)
-                if last > begin:
-                    os.fdatasync(fd)
+            return self._call(lambda fd: self._clear(fd, begin))
         except OSError as error:
             raise StoreError(f"cannot clear the end of {self.path}: {error.strerror}") from error
+
+    def _clear(self, fd: int, begin: int) -> int:
+        last = position = begin
+        while position < self.size:
+            try:
+                position = os.lseek(fd, position, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                break  # only a hole is left
+            piece = os.pread(fd, min(_PIECE_BYTES, self.size - position), position)
+            if piece != _ZEROS[: len(piece)]:
+                os.pwrite(fd, _ZEROS[: len(piece)], position)
+                last = position + len(piece.rstrip(b"\0"))
+            position += len(piece)
+        if last > begin:
+            os.fdatasync(fd)
         return last
 
     def unlink(self) -> None:
@@ -263,22 +263,22 @@ class MappedFile:
 
     def _map(self) -> mmap.mmap:
         try:
-            with self._descriptor() as fd:
-                return mmap.mmap(fd, self.size)
+            return self._call(lambda fd: mmap.mmap(fd, self.size))
         except (OSError, ValueError) as error:
             raise StoreError(f"cannot map {self.path}: {error}") from error
 
-    @contextmanager
-    def _descriptor(self) -> Iterator[int]:
+    def _call(self, function: Callable[[int], T]) -> T:
+        """Return what `function` makes of the file's descriptor. HOT: each fsync calls it.
+
+        Errors: OSError, also when the file cannot be opened.
+        """
         if self._fd is not None:
-            yield self._fd
-            return
+            return function(self._fd)
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         if self._keep_descriptor:
             self._fd = fd
-            yield fd
-            return
+            return function(fd)
         try:
-            yield fd
+            return function(fd)
         finally:
             os.close(fd)

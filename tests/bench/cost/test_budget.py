@@ -9,6 +9,7 @@ A compiled build has a budget of its own: the instructions that it still interpr
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -75,6 +76,25 @@ def test_a_tenth_more_work_for_each_message_is_noticed(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(LinkSender, "flush_nowait", slower)
     assert exceeded(before, cost_of(row)) != []
+
+
+def test_a_collection_of_garbage_is_not_counted() -> None:
+    row = Row("alone", 1)
+    before = cost_of(row)
+
+    def slow(phase: str, info: dict[str, int]) -> None:
+        for _ in range(1000):
+            pass
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(slow)
+    gc.set_threshold(10)
+    try:
+        costs = cost_of(row)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(slow)
+    assert exceeded(before, costs) == []
 
 
 def _rewrite(row: Row, costs: dict[str, float]) -> None:

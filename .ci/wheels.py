@@ -1,6 +1,6 @@
 """Build the wheels: one for any Python, and one with compiled modules for each Python at hand.
 
-    python .ci/wheels.py                    python3.11 to python3.13, as far as they are on PATH
+    python .ci/wheels.py                    python3.11 to python3.14, as far as they are on PATH
     python .ci/wheels.py --python /opt/python3.12/bin/python --out dist
 
 Each wheel is installed into a fresh environment, far from the sources, which has to name the right
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSIONS = ("3.11", "3.12", "3.13")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 """As in pyproject's classifiers and its settings of cibuildwheel."""
 
 

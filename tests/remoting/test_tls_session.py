@@ -61,12 +61,13 @@ def test_what_came_before_the_close_is_read() -> None:
     assert server.ended
 
 
-def test_a_changed_byte_ends_the_connection() -> None:
+@pytest.mark.parametrize("position", [1, -1], ids=["version", "checksum"])
+def test_a_changed_byte_ends_the_connection(position: int) -> None:
     server, client = sessions()
     shake(server, client)
     client.seal([b"hello"])
     data = bytearray(client.take_ciphertext())
-    data[-1] ^= 1
+    data[position] ^= 1
     server.feed(bytes(data))
     with pytest.raises(RemoteProtocolError, match="bytes were changed on the way"):
         server.open_fed()

@@ -20,8 +20,8 @@ def test_numbers_are_keys_too() -> None:
     [
         (b"", "x is not msgpack"),
         (b"\xc1", "x is not msgpack"),
-        (b"\x81\x90\x01", "x is not msgpack: unhashable"),
-        (b"\x81\x80\x01", "x is not msgpack: unhashable"),
+        (b"\x81\x90\x01", "x is not msgpack: .*unhashable"),
+        (b"\x81\x80\x01", "x is not msgpack: .*unhashable"),
         (b"\x91" * 5000, "x is not msgpack"),
         (b"\x81\xa1\xff\x01", "x is not msgpack"),
         (b"\x80\x80", "x is not msgpack"),

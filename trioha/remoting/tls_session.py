@@ -82,7 +82,7 @@ class TlsSession:
         except ssl.SSLZeroReturnError:
             self.ended = True
         except ssl.SSLError as error:
-            raise RemoteProtocolError(tls_reason(error)) from error
+            raise RemoteProtocolError(tls_reason(error, is_shaken=True)) from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def seal(self, buffers: list[Buffer]) -> None:

@@ -40,6 +40,7 @@ _VERIFY_CODES: Mapping[int, str] = {
 _WRONG_NAME_CODES = (62, 63, 64)  # host name, e-mail and IP address mismatch
 
 _OUR_CERTIFICATE = "it rejected the certificate of this side"
+_CHANGED = "bytes were changed on the way"
 _REASONS: Mapping[str, str] = {
     "WRONG_VERSION_NUMBER": SPEAKS_NO_TLS,
     "RECORD_LAYER_FAILURE": SPEAKS_NO_TLS,
@@ -62,14 +63,21 @@ _REASONS: Mapping[str, str] = {
     "SSLV3_ALERT_HANDSHAKE_FAILURE": (
         "it rejected the handshake: no common cipher, or it requires a certificate of this side"
     ),
-    "SSLV3_ALERT_BAD_RECORD_MAC": "bytes were changed on the way",
-    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "bytes were changed on the way",
+    "SSLV3_ALERT_BAD_RECORD_MAC": _CHANGED,
+    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": _CHANGED,
 }
 """Reasons by OpenSSL's name of the error."""
 
 
-def tls_reason(error: ssl.SSLError) -> str:
-    """Return why TLS failed, about the peer as "it", with the cure where there is one."""
+_NO_RECORD = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""What came is no TLS record. OpenSSL 3.6 says the second of changed bytes too."""
+
+
+def tls_reason(error: ssl.SSLError, *, is_shaken: bool = False) -> str:
+    """Return why TLS failed, about the peer as "it", with the cure where there is one.
+
+    `is_shaken`: the handshake is over, so the peer does speak TLS.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _WRONG_NAME_CODES:
             message = error.verify_message.rstrip(".")
@@ -80,4 +88,6 @@ def tls_reason(error: ssl.SSLError) -> str:
         known = _VERIFY_CODES.get(error.verify_code)
         return known or f"its certificate is not accepted: {error.verify_message}"
     reason = error.reason or str(error)
+    if is_shaken and reason in _NO_RECORD:
+        return _CHANGED
     return _REASONS.get(reason, reason.replace("_", " ").lower())

@@ -5,6 +5,7 @@ The nouns' documents are in `trioha.jobs.documents`.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Literal, NotRequired, TypedDict, get_type_hints
 
 import attrs
@@ -763,6 +764,9 @@ def schema_of_command(name: str) -> dict[str, Any]:
     for kind in OPEN:
         if kind in known:
             known[kind]["additionalProperties"] = {}
+    for told in known.values():
+        if "description" in told:  # a docstring: Python 3.13 takes its indentation away by itself
+            told["description"] = inspect.cleandoc(told["description"])
     one = refs[0] if len(refs) == 1 else {"anyOf": list(refs)}
     defs = {"$defs": known} if known else {}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **one, **defs}

@@ -84,6 +84,10 @@ compile *options="":
 wheels *options="":
     python .ci/wheels.py {{ options }}
 
+# The quick tests on each Python at hand, as plain Python and compiled: `just pythons --python /opt/python3.14/bin/python3.14`.
+pythons *options="":
+    python .ci/pythons.py {{ options }}
+
 # Remove what `just compile` made.
 pure:
     python .ci/compile.py --pure

@@ -258,6 +258,10 @@ RELEASE: tuple[Step, ...] = (
         sample=Sample(40, 1_000, "faults", command=("just", "raft-drill", "--rounds", "40")),
     ),
     Script(
+        *("pythons", "quick tests on each Python at hand, plain and compiled", 3 * _HOUR_S),
+        ("just", "pythons"),
+    ),
+    Script(
         *("mutations", "small faults put into the product are noticed", 6 * _HOUR_S),
         ("python", "tests/mutation_probe.py"),
     ),

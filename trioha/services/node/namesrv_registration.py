@@ -179,6 +179,8 @@ class NamesrvRegistration:
         """Tell every name server at once what this node has become."""
         self.identity = identity
         self.topics_changed()
+        for link in self._links:
+            link.connect_now()
 
     def topics_changed(self, topic: TopicConfig | None = None) -> None:
         """Register at once: one topic was created or changed, or, with None, anything else."""
@@ -303,6 +305,7 @@ class _NamesrvLink:
         self._failure = ""
         self._wake = trio.Event()
         self._unconnected = trio.CancelScope()
+        self._pause = trio.CancelScope()
 
     def topics_changed(self, topic: TopicConfig | None) -> None:
         if topic is None or len(self._changed_topics) >= _LARGE_TABLE:
@@ -311,8 +314,14 @@ class _NamesrvLink:
             self._changed_topics[topic.topic_name] = topic
         self._wake.set()
 
+    def connect_now(self) -> None:
+        """End the pause before the next attempt: what this node has become cannot wait for it."""
+        self._retry_s = _RETRY_S
+        self._pause.cancel()
+
     def stop(self) -> None:
         self._unconnected.cancel()
+        self._pause.cancel()
         self._wake.set()
 
     async def run(self) -> None:
@@ -326,7 +335,7 @@ class _NamesrvLink:
                 if self.registered:
                     self._lost("connection closed")
             if not stopping.is_set():
-                with trio.CancelScope() as self._unconnected:
+                with trio.CancelScope() as self._pause:
                     await trio.sleep(self._next_retry_s())
 
     def _next_retry_s(self) -> float:

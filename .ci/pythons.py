@@ -50,10 +50,9 @@ def main() -> None:
     interpreters = named or wheels.pythons()
     if not interpreters:
         sys.exit(f"no python of {', '.join(wheels.VERSIONS)} on PATH: name one with --python")
-    absent = {f"python{version}" for version in wheels.VERSIONS} - {
-        Path(python).name for python in interpreters
-    }
-    told = [f"{python}: not on PATH, not tried" for python in sorted(absent) if not named]
+    tried = {Path(python).name for python in interpreters}
+    absent = () if named else [f"python{one}" for one in wheels.VERSIONS]
+    told = [f"{one}: none on PATH that starts, not tried" for one in absent if one not in tried]
     for python in interpreters:
         print(f"== {python}", flush=True)
         begin_s = time.monotonic()

@@ -5,8 +5,9 @@
 
 Each wheel is installed into a fresh environment, far from the sources, which has to name the right
 build and to live through `trioha demo`. The sources are a copy of the files that git knows, so a
-build in place stays as it is. What is built here runs on systems like this one; `cibuildwheel`
-makes manylinux wheels of the same settings (pyproject.toml).
+build in place stays as it is. auditwheel reads which symbols of the C library the compiled modules
+need. It names each wheel after the oldest systems that have them: manylinux2014 on x86-64.
+`cibuildwheel` makes wheels of the same settings (pyproject.toml).
 """
 
 from __future__ import annotations

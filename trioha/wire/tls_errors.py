@@ -70,7 +70,8 @@ _REASONS: Mapping[str, str] = {
 
 
 _NO_RECORD = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""What came is no TLS record. OpenSSL 3.6 says the second of changed bytes too."""
+"""OpenSSL's names for bytes that are no TLS record. OpenSSL 3.6 also gives the second of them to a
+record whose bytes were changed."""
 
 
 def tls_reason(error: ssl.SSLError, *, is_shaken: bool = False) -> str:

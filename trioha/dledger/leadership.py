@@ -44,7 +44,6 @@ READS_MAX: Final = 10_000
 """Largest count of reads that wait for a majority; DLedger's limit of pending appends."""
 
 _NEVER: Final = 1 << 62
-_HELD_OFFSET: Final = attrgetter("held_offset")
 _HEARD_MS: Final = attrgetter("heard_ms")
 _ECHOED_MS: Final = attrgetter("echoed_ms")
 _ECHOED_ROUND: Final = attrgetter("echoed_round")
@@ -231,7 +230,7 @@ class Leadership:
     def try_commit(self) -> None:
         """Commit what a majority has on disk, and push the commit."""
         state = self._state
-        held = reached_by_majority(self._of_voters(state.held_offset, _HELD_OFFSET))
+        held = reached_by_majority(self._held_by_voters())
         if held <= max(state.committed_offset, self.term_start_offset):
             return  # Raft 5.4.2: bytes of older terms are not committed by counting
         before = state.committed_offset
@@ -342,6 +341,14 @@ class Leadership:
                 return
             self._read_round += 1
             self._send_heartbeats()
+
+    def _held_by_voters(self) -> list[int]:
+        """`_of_voters` for the offset that is held: each answer asks for it. HOT."""
+        state = self._state
+        return [
+            state.held_offset if voter == state.member_id else self.dispatchers[voter].held_offset
+            for voter in state.configuration.voters
+        ]
 
     def _heard_by_majority_ms(self) -> int:
         return reached_by_majority(self._of_voters(self._state.now_ms, _HEARD_MS))

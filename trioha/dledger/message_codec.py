@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from operator import attrgetter
 from typing import Any, Final
 
-import attrs
 import msgpack
 
 from trioha.checksum import crc32
@@ -160,24 +158,13 @@ _KINDS: tuple[tuple[type[say.RaftMessage], RequestCode], ...] = (
 _NUMBER: Final = {kind: number for number, (kind, _) in enumerate(_KINDS)}
 _CODE: Final = dict(_KINDS)
 _APPEND: Final = _NUMBER[say.Append]
-_INSTALL: Final = _NUMBER[say.Install]
-_VOTE_RESPONSE: Final = _NUMBER[say.VoteResponse]
-
-
-def _fields_of(kind: type[say.RaftMessage]) -> list[str]:
-    """Names of the fields in the head, after source, target and term."""
-    names = [field.name for field in attrs.fields(kind) if field.name != "body"]
-    assert names[:3] == ["source", "target", "term"], names
-    return names[3:]
+_PUSH_RESPONSE: Final = _NUMBER[say.PushResponse]
 
 
 _CHECKS: list[tuple[_Check, ...]] = [
-    tuple(_FIELDS.get(name, _offset) for name in _fields_of(kind)) for kind, _ in _KINDS
+    tuple(_FIELDS.get(name, _offset) for name in kind.FIELDS if name != "body")
+    for kind, _ in _KINDS
 ]
-_VALUES_OF: Final = [
-    attrgetter("source", "target", "term", *_fields_of(kind)) for kind, _ in _KINDS
-]
-_BODY_PLACE: Final = [field.name for field in attrs.fields(say.Append)].index("body")
 
 
 def code_of(message: say.RaftMessage) -> RequestCode:
@@ -207,16 +194,33 @@ class GroupDoor:
     def encode(self, message: say.RaftMessage) -> list[Buffer]:
         """Return the buffers of a message, to be sent in this order; log bytes are not copied."""
         number = _NUMBER[type(message)]
-        head = [self.stamp, self.cluster, self.group, number, *_VALUES_OF[number](message)]
+        head: list[Any] = [
+            *(self.stamp, self.cluster, self.group, number),
+            *(message.source, message.target, message.term),
+        ]
         body: Buffer = b""
         if isinstance(message, say.Append):
+            head.append(message.sequence)
+            head.append(message.prev_offset)
+            head.append(message.prev_term)
+            head.append(message.entry_term)
+            head.append(message.committed_offset)
             body = message.body
             if body:
                 head.append(crc32(body))
-        elif number == _INSTALL:  # the last field is not packed as it is
-            head[-1] = _plain_configuration(head[-1])
-        elif number == _VOTE_RESPONSE:
-            head[-1] = head[-1][:REASON_CHARS_MAX]
+        elif isinstance(message, say.PushResponse):
+            head.append(message.type)
+            head.append(message.sequence)
+            head.append(message.status)
+            head.append(message.matched_offset)
+            head.append(message.held_offset)
+            head.append(message.conflict)
+        else:
+            head.extend(message.values()[3:])
+            if isinstance(message, say.Install):  # the last field is not packed as it is
+                head[-1] = _plain_configuration(message.configuration)
+            elif isinstance(message, say.VoteResponse):
+                head[-1] = message.reason[:REASON_CHARS_MAX]
         packed: bytes = _PACKER.pack(head)
         return [_HEAD_SIZE.pack(len(packed)) + packed, *([body] if body else [])]
 
@@ -238,20 +242,39 @@ class GroupDoor:
                 f"a Raft message has {len(head)} fields, and {kind.__name__} has another number; "
                 "run the same version on all members"
             )
-        values: list[Any] = [source, target, _term(head[6])]
-        place = 7
-        for check in checks:
-            values.append(check(head[place]))
-            place += 1
+        term = _term(head[6])
         if number == _APPEND:
-            if takes_body and head[place] != crc32(body):
+            if takes_body and head[12] != crc32(body):
                 raise RemoteProtocolError(
                     "log bytes were damaged on their way; the leader will send them again"
                 )
-            values.insert(_BODY_PLACE, body)
-        elif body:
+            sequence, prev_offset = _count(head[7]), _offset(head[8])
+            prev_term, entry_term, committed = _term(head[9]), _term(head[10]), _offset(head[11])
+            return say.Append(
+                source,
+                target,
+                term,
+                sequence,
+                prev_offset,
+                prev_term,
+                entry_term,
+                committed,
+                body,
+            )
+        if body:
             raise RemoteProtocolError(f"{len(body)} bytes too many after a {kind.__name__}")
-        return kind(*values)
+        if number == _PUSH_RESPONSE:
+            push_type, sequence, status = (
+                _push_type(head[7]),
+                _count(head[8]),
+                _push_status(head[9]),
+            )
+            matched, held, conflict = _offset(head[10]), _offset(head[11]), _flag(head[12])
+            return say.PushResponse(
+                source, target, term, push_type, sequence, status, matched, held, conflict
+            )
+        values = [check(value) for check, value in zip(checks, head[7:], strict=True)]
+        return kind(source, target, term, *values)
 
     def _split(self, data: Buffer) -> tuple[list[Any], memoryview]:
         view = memoryview(data)

@@ -257,8 +257,11 @@ class RaftNode:
             )
             self._told_commit = state.committed_offset
             state.hard_state_dirty = False
-            for done in (state.log, state.controls, state.messages, state.reads, state.soft_states):
-                done.clear()
+            state.log.clear()
+            state.controls.clear()
+            state.messages.clear()
+            state.reads.clear()
+            state.soft_states.clear()
         return self._ready
 
     def advance(self, ready: Ready) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 
 class VoteOutcome(enum.Enum):
@@ -19,11 +19,21 @@ def majority(count: int) -> int:
     return count // 2 + 1
 
 
-def reached_by_majority(values: Iterable[int]) -> int:
-    """Return the largest value that a majority has reached; `values` has one per voter."""
-    ordered = sorted(values, reverse=True)
-    assert ordered, "no voters"
-    return ordered[majority(len(ordered)) - 1]
+def reached_by_majority(values: list[int]) -> int:
+    """Return the largest value that a majority has reached; `values` has one per voter. HOT."""
+    assert values, "no voters"
+    needed = majority(len(values))
+    reached = min(values)
+    # Groups are small: to count takes less than to sort.
+    for value in values:
+        if value > reached:
+            count = 0
+            for other in values:
+                if other >= value:
+                    count += 1
+            if count >= needed:
+                reached = value
+    return reached
 
 
 def vote_outcome(votes: Mapping[str, bool], voters: Collection[str]) -> VoteOutcome:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import enum
 
-import attrs
-
 from trioha.dledger.membership import Configuration
 from trioha.dledger.messages import RaftMessage
 from trioha.dledger.term_table import TermTable
@@ -39,13 +37,16 @@ class HardState:
     """Lower bound of the commit: saved with the rest, never for its own sake."""
 
 
-@value
 class LogWrite:
     """Append the leader's bytes. The fsync may come later; call `flushed` after it."""
 
-    phy_offset: int
-    term: int
-    body: Buffer = attrs.field(repr=False)
+    def __init__(self, phy_offset: int, term: int, body: Buffer) -> None:
+        self.phy_offset = phy_offset
+        self.term = term
+        self.body = body
+
+    def __repr__(self) -> str:
+        return f"LogWrite(phy_offset={self.phy_offset}, term={self.term})"
 
 
 @value
@@ -101,18 +102,27 @@ class SoftState:
     reason: str
 
 
-@value
 class Ready:
     """One round of work, to be done from top to bottom."""
 
-    hard_state: HardState | None
-    """Save and fsync it. If that fails, call `storage_failed` and do nothing below."""
-    log: tuple[LogOperation, ...]
-    controls: tuple[Control, ...]
-    """Append each to the log, then call `control_appended`."""
-    messages: tuple[RaftMessage, ...]
-    """Send them. A full outbox may drop them: the core repeats its messages."""
-    committed_offset: int
-    """Apply up to here."""
-    reads: tuple[ReadReady, ...]
-    soft_states: tuple[SoftState, ...]
+    def __init__(
+        self,
+        hard_state: HardState | None,
+        log: tuple[LogOperation, ...],
+        controls: tuple[Control, ...],
+        messages: tuple[RaftMessage, ...],
+        committed_offset: int,
+        reads: tuple[ReadReady, ...],
+        soft_states: tuple[SoftState, ...],
+    ) -> None:
+        self.hard_state = hard_state
+        """Save and fsync it. If that fails, call `storage_failed` and do nothing below."""
+        self.log = log
+        self.controls = controls
+        """Append each to the log, then call `control_appended`."""
+        self.messages = messages
+        """Send them. A full outbox may drop them: the core repeats its messages."""
+        self.committed_offset = committed_offset
+        """Apply up to here."""
+        self.reads = reads
+        self.soft_states = soft_states

@@ -14,6 +14,7 @@ import trio
 from services.raft.test_broker import holds
 from support.nodes.live_group import LiveGroup, Member, live_group
 from support.nodes.live_node import SUCCESS
+from support.nodes.raft_messages import names_of, with_values
 from support.stores.records import encode_record
 
 from trioha.broker.raft.controls import control_message
@@ -119,7 +120,7 @@ def append(target: Target, body: bytes, **changes: Any) -> say.Append:
     plain = say.Append(
         *(*target.head, 1, target.end, target.term, target.term + 1, target.end, body)
     )
-    return attrs.evolve(plain, **changes)
+    return with_values(plain, **changes)
 
 
 def table_in_two_parts(at: int) -> bytes:
@@ -266,7 +267,7 @@ class Forger:
             "configuration": self._configuration(),
             "body": self._body(),
         }
-        names = [field.name for field in attrs.fields(kind)]
+        names = names_of(kind)
         for name in names:
             if name not in values:
                 values[name] = self._term() if name.endswith("term") else self._offset()

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import attrs
 import msgpack
 
 from support.hostile.bodies import packed
 from support.hostile.masters import Changes, damaged_log
 from support.hostile.values import NUMBERS, changed, damaged, odd_bytes, odd_value
+from support.nodes.raft_messages import names_of, with_values
 from support.stores.records import encode_record
 from trioha.broker.raft.records import CHANGES, SNAPSHOT, messages_of
 from trioha.dledger import messages as say
@@ -98,17 +98,17 @@ class LeaderChanges(Changes):
             if rng.random() < 0.7:
                 values["body"] = self._log_bytes(message)
             self._last_body = message.body
-        for field in attrs.fields(type(message)):
-            if field.name in ("source", "target", "body") or rng.random() > 0.15:
+        for name in names_of(type(message)):
+            if name in ("source", "target", "body") or rng.random() > 0.15:
                 continue
-            values[field.name] = self._value(field.name, getattr(message, field.name), message)
+            values[name] = self._value(name, getattr(message, name), message)
         if self.forges:  # a leader that the follower does not call out of date
             values["term"] = max(message.term, self._term()) + (rng.random() < 0.05)
             if isinstance(message, say.Append) and rng.random() < 0.7:
                 values |= self._next_bytes(message, values)
         else:
             values.pop("entry_term", None)  # whole records of a term that no group has are forged
-        made: say.RaftMessage = attrs.evolve(message, **values)
+        made: say.RaftMessage = with_values(message, **values)
         if rng.random() < 0.1:
             made = self._other_push(made, door)
         if not self.forges:
@@ -218,7 +218,7 @@ class LeaderChanges(Changes):
             end = max(end, message.prev_offset + len(message.body))
         if end <= most:
             return message  # it may say what it likes
-        return attrs.evolve(message, committed_offset=min(message.committed_offset, most))
+        return with_values(message, committed_offset=min(message.committed_offset, most))
 
 
 class HostileCaller:

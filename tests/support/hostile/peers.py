@@ -14,6 +14,7 @@ import trio
 from support.hostile.bodies import packed
 from support.hostile.frames import HostileFrames
 from support.hostile.values import NUMBERS, changed, damaged, odd_bytes
+from support.nodes.raft_messages import names_of
 from trioha.dledger import messages as say
 from trioha.dledger.membership import Configuration
 from trioha.dledger.message_codec import GroupDoor, code_of
@@ -189,14 +190,14 @@ _WEIGHTS = (2, 2, 2, 3, 3, 3, 3, 4, 3, 1, 1)
 def _message(rng: Random, guise: RaftGuise, term: int, end: int) -> say.RaftMessage:
     kind = rng.choices(_KINDS, _WEIGHTS)[0]
     values: dict[str, Any] = {}
-    for field in attrs.fields(kind):
-        values[field.name] = _field(rng, field.name, str(field.type), term, end)
+    for name in names_of(kind):
+        values[name] = _field(rng, name, term, end)
     values |= {"source": guise.door.member_id, "target": guise.target}
     message: say.RaftMessage = kind(**values)
     return message
 
 
-def _field(rng: Random, name: str, kind: str, term: int, end: int) -> object:
+def _field(rng: Random, name: str, term: int, end: int) -> object:
     match name:
         case "term":
             return term + rng.choice((0, 0, 0, 1, -1))
@@ -212,7 +213,7 @@ def _field(rng: Random, name: str, kind: str, term: int, end: int) -> object:
             return rng.choice(list(say.PushType))
         case "status":
             return rng.choice(list(say.PushStatus))
-    if "bool" in kind:
+    if name in ("is_pre", "by_transfer", "granted", "conflict"):
         return rng.random() < 0.5
     if "term" in name:
         return rng.choice((term, term, 0, term + 1))

@@ -61,9 +61,12 @@ class Channel(Protocol, Hashable):
         connection's next request waits until it is done.
         """
 
-    def keep_reserve(self) -> None:
-        """Exempt this connection from the node's budget: its peer is a proven node that sends log
-        bytes, and replication never waits for clients."""
+    def mark_replication(self) -> None:
+        """Note that the peer is a proven node that sends log bytes and gets no answer here.
+
+        The connection is exempt from the node's budget: replication never waits for clients. And
+        TCP acknowledges its bytes a little later, many at a time.
+        """
 
     def close_nowait(self, reason: str) -> None:
         """Close the connection; `reason` goes to the journal."""

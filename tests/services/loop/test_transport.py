@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import sys
 import time
 
@@ -7,7 +8,7 @@ import pytest
 import trio
 from support.suite.skips import skip_unless
 
-from trioha.services.loop.transport import connect, open_listener
+from trioha.services.loop.transport import SocketTransport, connect, open_listener
 
 
 @pytest.mark.parametrize("host", ["é" * 250, "\ud800"])
@@ -37,6 +38,25 @@ async def test_reads_tell_how_long_their_bytes_waited(monkeypatch: pytest.Monkey
             assert waited_s * 1000 <= accepted.waited_ms + 1
             assert accepted.waited_ms <= waited_s * 1000 + slack_ms
         assert not client.waited_ms
+    finally:
+        for end in (client, accepted, listener):
+            end.close()
+
+
+@pytest.mark.parametrize("is_one_way", [False, True])
+async def test_tcp_acknowledges_late_what_no_answer_follows(is_one_way: bool) -> None:
+    skip_unless(sys.platform == "linux", "no other kernel can be asked to")
+    listener = open_listener("127.0.0.1", 0)
+    client = await connect("127.0.0.1", listener.port)
+    accepted = await listener.accept()
+    assert isinstance(accepted, SocketTransport)
+    accepted.stream.is_one_way = is_one_way
+    try:
+        for _ in range(3):
+            client.try_send([b"x"])
+            assert await accepted.receive_some() == b"x"
+        at_once = accepted.stream.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+        assert bool(at_once) is not is_one_way
     finally:
         for end in (client, accepted, listener):
             end.close()

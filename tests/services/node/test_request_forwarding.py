@@ -72,7 +72,7 @@ class Client(FakeChannel):
         self.changed.set()
         self.changed = trio.Event()
 
-    def keep_reserve(self) -> None:
+    def mark_replication(self) -> None:
         pass
 
     def close_nowait(self, reason: str) -> None:

@@ -72,7 +72,7 @@ class FakeChannel:
     def go_on_nowait(self, request: RemotingCommand) -> None:
         self.unfinished.append(request)
 
-    def keep_reserve(self) -> None:
+    def mark_replication(self) -> None:
         pass
 
     def close_nowait(self, reason: str) -> None:

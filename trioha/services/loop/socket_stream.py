@@ -32,6 +32,8 @@ class SocketStream:
         self.sock = sock
         self.closed = False
         self.waited_ms = 0
+        self.is_one_way = False
+        """What arrives here is answered by another connection, or hardly ever."""
         self._read_bytes_max = read_bytes_max
         self._read_bytes = min(READ_BYTES_MIN, read_bytes_max)
         self._stamp_due_s: float = 0.0 if has_stamps else math.inf
@@ -68,6 +70,10 @@ class SocketStream:
                 self.waited_ms = max(0, waited_ns // 1_000_000)
         if self.waited_ms < _STAMP_STEP_S * 1000:
             self._stamp_due_s = time.monotonic() + _STAMP_STEP_S
+        if self.is_one_way:
+            # No answer carries the acknowledgement of TCP, so each read would send one by itself.
+            # The kernel may wait for more bytes instead. It forgets that after 40 ms.
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
         return data
 
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:

@@ -198,7 +198,7 @@ class PeerListener:
         proof = proof_of(fields)
         self._proofs.check_caller(visitor.hello, visitor.nonce, proof)
         visitor.is_in = True
-        channel.keep_reserve()
+        channel.mark_replication()
         visitor.heard_ms = instant.now_ms
         self._on_visitors()
         return [PROOF, self._own_note().plain()]

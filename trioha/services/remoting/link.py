@@ -148,8 +148,10 @@ class RemotingLink:
             # It was parked: no read of this connection goes on with it.
             self._nursery.start_soon(self._go_on, name=f"remoting.go_on[{self.peer}]")
 
-    def keep_reserve(self) -> None:
+    def mark_replication(self) -> None:
         self._machine.is_replication = True
+        if isinstance(self._transport, SocketTransport):
+            self._transport.stream.is_one_way = True
 
     async def serve(self) -> None:
         """Serve until either side ends the connection. Expected failures do not raise.

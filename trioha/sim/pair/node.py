@@ -354,7 +354,7 @@ class _Channel:
     def go_on_nowait(self, request: RemotingCommand) -> None:
         raise AssertionError("a simulated node is sent nothing that takes long")
 
-    def keep_reserve(self) -> None:
+    def mark_replication(self) -> None:
         pass
 
     def close_nowait(self, reason: str) -> None:

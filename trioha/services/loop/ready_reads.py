@@ -15,6 +15,9 @@ stream, by an error of its function, and when the function asks for it.
 
 Who reads here must not wait, and runs in no task: `trio.lowlevel.current_task` is not to be had.
 
+Alarms (`trioha.services.loop.alarm`) ring here too. A task that sleeps until a deadline costs Trio
+two passes and a cancellation for each.
+
 Trio has no public way to do this. What is used of its insides is read in `start_ready_reads`; if
 it is not there (another system than Linux, another version), tasks read as tasks. The reasons,
 and what Trio would have to offer, are in docs/decisions/0023-reads-inside-the-wait.md.
@@ -22,6 +25,7 @@ and what Trio would have to offer, are in docs/decisions/0023-reads-inside-the-w
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from collections.abc import Callable
@@ -59,6 +63,9 @@ class ReadyReads:
         self._readers: dict[int, Callable[[], None]] = {}
         self._put_off: list[Callable[[], None]] = []
         self._for_idle: list[Callable[[], None]] = []
+        self._alarms: list[Callable[[], None]] = []
+        self._wake_s = math.inf
+        """Time, as Trio tells it, at which to call the alarms; infinite for none."""
         self._epoll = select.epoll()
         self._epoll.register(self._trio_fd, select.EPOLLIN)
 
@@ -83,18 +90,42 @@ class ReadyReads:
         """
         self._for_idle.append(function)
 
+    @property
+    def has_real_clock(self) -> bool:
+        """Trio's clock goes by itself. A clock of tests jumps to deadlines that Trio knows."""
+        return self._offset_s == self._offset_s
+
+    def add_alarm(self, on_wake: Callable[[], None]) -> None:
+        """Call `on_wake` at the times of `wake_at`, its own and others'. It raises nothing."""
+        self._alarms.append(on_wake)
+
+    def remove_alarm(self, on_wake: Callable[[], None]) -> None:
+        self._alarms.remove(on_wake)
+
+    def time_s(self) -> float:
+        """Return the time of Trio's clock."""
+        return self._trios_s(time.perf_counter())
+
+    def wake_at(self, time_s: float) -> None:
+        """Call the alarms at this time of Trio's clock, if not before. HOT."""
+        self._wake_s = min(self._wake_s, time_s)
+
     def get_events(self, timeout: float) -> Any:
         """Wait and read until there is something for Trio to do, at most `timeout` seconds. HOT."""
         poll, readers, trio_fd = self._epoll.poll, self._readers, self._trio_fd
         runnable = self._runnable
-        due_s = time.perf_counter() + timeout
+        now_s = time.perf_counter()
+        due_s = now_s + timeout
         while True:
             if self._put_off:
                 self._do_put_off()
                 if runnable:
                     timeout = 0.0
+            wait_s = 0.0
+            if not self._for_idle:
+                wait_s = max(0.0, min(timeout, self._wake_s - self._trios_s(now_s)))
             has_read = has_events = False
-            for fd, _ in poll(0.0 if self._for_idle else timeout):
+            for fd, _ in poll(wait_s):
                 if fd == trio_fd:
                     has_events = True
                 else:
@@ -108,19 +139,31 @@ class ReadyReads:
             if self._for_idle and not has_read and timeout > 0:
                 self._do_for_idle()
                 has_read = True
+            now_s = time.perf_counter()
+            if self._trios_s(now_s) >= self._wake_s:
+                self._ring()
+                has_read = True
             if not has_read or runnable or timeout <= 0:
                 return _NO_EVENTS
-            now_s = time.perf_counter()
             timeout = due_s - now_s
             # A function may have set an earlier deadline. One that holds no more costs a pass.
             heap: list[Any] = self._deadlines._heap
             if heap:
                 deadline_s: float = heap[0][0]
-                offset_s = self._offset_s
-                trios_s = now_s + offset_s if offset_s == offset_s else self._current_time()
-                timeout = min(timeout, deadline_s - trios_s)
+                timeout = min(timeout, deadline_s - self._trios_s(now_s))
             if timeout <= 0:
                 return _NO_EVENTS
+
+    def _trios_s(self, now_s: float) -> float:
+        """Return the time of Trio's clock when `time.perf_counter` was `now_s`."""
+        offset_s = self._offset_s
+        # NaN is not equal to itself.
+        return now_s + offset_s if offset_s == offset_s else self._current_time()
+
+    def _ring(self) -> None:
+        self._wake_s = math.inf
+        for on_wake in tuple(self._alarms):
+            on_wake()
 
     def _do_put_off(self) -> None:
         put_off, self._put_off = self._put_off, []

@@ -9,6 +9,7 @@ from support.suite.skips import skip_unless
 
 from trioha.errors import CommitLogCorrupted, DiskFull, StoreError
 from trioha.services.loop.ready_reads import ready_reads, start_ready_reads
+from trioha.services.node.log_growth import GATHER_S
 from trioha.services.node.reput import Reput
 from trioha.testing.recorded_events import RecordedEvents
 
@@ -110,23 +111,26 @@ async def test_small_appends_are_dispatched_as_soon_as_they_are_much_together(ri
         nursery.cancel_scope.cancel()
 
 
-async def test_little_waits_for_the_task(rig: Rig) -> None:
+async def test_little_waits_for_more_and_wakes_no_task(rig: Rig) -> None:
     async with trio.open_nursery() as nursery:
         await _started(rig, nursery)
-        rig.grow(SOME)
+        began_s = trio.current_time()
+        for _ in range(3):
+            rig.grow(SOME)
         await rig.wait_level()
-        assert rig.log.by_task == [True]
+        assert trio.current_time() - began_s >= GATHER_S
+        assert rig.log.by_task == [False]
         nursery.cancel_scope.cancel()
 
 
-async def test_little_behind_much_waits_for_the_task_too(rig: Rig) -> None:
+async def test_little_behind_much_waits_for_more_too(rig: Rig) -> None:
     async with trio.open_nursery() as nursery:
         await _started(rig, nursery)
         rig.grow(MUCH)
         await rig.wait_level()
         rig.grow(SOME)
         await rig.wait_level()
-        assert rig.log.by_task == [False, True]
+        assert rig.log.by_task == [False, False]
         nursery.cancel_scope.cancel()
 
 

@@ -3,11 +3,12 @@
 Theory of operation. On a master the append itself does most of that, and leaves the index entries
 to this part. On a slave this part does all of it: bytes arrive, and it makes queues of them.
 
-A node under load dispatches as soon as 16 KiB wait, at the next moment at which it would sleep:
-nothing can be read, and the answers have left. Clients and the other node then have something to
-do, so it delays nobody. The task does what is less, what a flood of requests has put off for 20 ms,
-and all of it where tasks read the sockets and while a slave catches up: then replication gets most
-of the processor. It works in slices, so that requests and replication get their turns.
+A node dispatches as soon as 16 KiB wait, or some for 20 ms, at the next moment at which it would
+sleep: nothing can be read, and the answers have left. Clients and the other node then have
+something to do, so it delays nobody. The task does what a flood of requests has put off, what is
+left of a large turn, and all of it where tasks read the sockets and while a slave catches up: then
+replication gets most of the processor. It works in slices, so that requests and replication get
+their turns.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ import trio
 from trioha.errors import CommitLogCorrupted, DiskFull
 from trioha.journal import EventSink
 from trioha.services.loop.ready_reads import ready_reads
-from trioha.services.node.log_growth import GrowingLog, LogGrowth
+from trioha.services.node.log_growth import GATHER_S, GrowingLog, LogGrowth
 
 _SLICE_BYTES = 32_768  # about a tenth of a millisecond of small records
 _PROMPT_BYTES_MAX = 131_072
 """At most so much is dispatched before the loop sleeps: to append it took milliseconds."""
-_GATHER_S = 0.02  # work that comes together is done together, a wake-up per batch saved
 _CATCH_UP_PAUSE_S = 0.01
 _DISK_FULL_PAUSE_S = 5.0
 
@@ -62,11 +62,11 @@ class Reput:
     async def run(self) -> None:
         """Dispatch until cancelled. Errors: what `on_dispatched` and `on_damaged` raise."""
         growth = self._growth
-        growth.reads = ready_reads()
+        growth.start(ready_reads())
         try:
             while True:
                 await growth.wakeup.event.wait()
-                await trio.sleep(_GATHER_S)
+                await trio.sleep(GATHER_S)
                 growth.wakeup.clear()
                 if self._error is not None:
                     raise self._error
@@ -77,23 +77,28 @@ class Reput:
                         await trio.lowlevel.checkpoint()
                 growth.done_end = self._store.max_phy_offset
         finally:
-            growth.reads = None
+            growth.stop()
 
     def _dispatch_now(self) -> None:
         """Dispatch before the loop sleeps. It raises nothing: `run` does."""
+        growth = self._growth
         if self._is_catching_up():
+            growth.wakeup.set()
             return
         try:
             try:
                 more = self._store.dispatch(_PROMPT_BYTES_MAX)
             except (DiskFull, CommitLogCorrupted):
-                return  # the task comes to the same record, and deals with it
-            if not more:
-                self._growth.done_end = self._store.max_phy_offset
+                growth.wakeup.set()  # the task comes to the same record, and deals with it
+                return
+            if more:
+                growth.wakeup.set()
+            else:
+                growth.done_end = self._store.max_phy_offset
             self._on_dispatched()
         except BaseException as error:
             self._error = error
-            self._growth.wakeup.set()
+            growth.wakeup.set()
 
     async def _dispatch_slice(self) -> bool:
         try:

@@ -55,8 +55,8 @@ MUTANTS = (
     Mutant(
         "leader-counts-what-it-has-not-fsynced",
         "leadership",
-        "self._of_voters(state.held_offset, _HELD_OFFSET)",
-        "self._of_voters(state.end_offset, _HELD_OFFSET)",
+        "state.held_offset if voter == state.member_id",
+        "state.end_offset if voter == state.member_id",
         "fault S6: the leader's own copy is in the page cache only",
         1,
     ),
@@ -259,10 +259,18 @@ MUTANTS = (
     Mutant(
         "learners-count",
         "leadership",
-        "            for voter in state.configuration.voters\n        ]",
-        "            for voter in state.configuration.members\n        ]",
+        ".held_offset\n            for voter in state.configuration.voters\n",
+        ".held_offset\n            for voter in state.configuration.members\n",
         "a majority of members is no majority of voters",
         13,
+    ),
+    Mutant(
+        "learners-keep-the-lease",
+        "leadership",
+        "value(self.dispatchers[voter])\n            for voter in state.configuration.voters\n",
+        "value(self.dispatchers[voter])\n            for voter in state.configuration.members\n",
+        "a majority that may not vote promised nothing",
+        888,
     ),
     Mutant(
         "whoever-forgot-votes",

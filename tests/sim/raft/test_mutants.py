@@ -16,6 +16,7 @@ from trioha.sim.raft import simulation
 
 _SCRIPT = Path(__file__).with_name("mutants.py")
 _CORE = Path(trioha.__file__).parent / "dledger"
+_DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.mark.slow
@@ -32,6 +33,13 @@ def test_fault_is_noticed(name: str) -> None:
     assert done.returncode != SURVIVED, f"{name} lived through {SEEDS_MAX} seeds"
     assert done.returncode == NOTICED, f"{name} broke the simulation: {done.stderr}"
     assert "\t" in done.stdout, done.stdout
+
+
+def test_the_page_tells_of_every_fault() -> None:
+    page = (_DOCS / "simulation.md").read_text()
+    told = page.partition("| a seed that notices it |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    rows = [f"| {one.name} | {one.why} | {one.seed} |" for one in MUTANTS]
+    assert told.splitlines() == rows, "\n".join(rows)
 
 
 def test_every_fault_is_one_line_of_the_core_as_it_is() -> None:

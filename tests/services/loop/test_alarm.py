@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+
 import pytest
 import trio
 from support.suite.skips import skip_unless
@@ -147,6 +149,32 @@ async def test_an_alarm_in_the_wait_rings_often_without_a_step_of_its_task(in_wa
         trio.lowlevel.remove_instrument(passes)
         nursery.cancel_scope.cancel()
     assert "ring" not in passes.names
+
+
+async def test_an_alarm_in_the_wait_rings_although_trio_has_events_at_each_wait(
+    in_wait: None,
+) -> None:
+    clock, core, done = Clock(), Core(), trio.Event()
+
+    def on_time(instant: Instant) -> None:
+        core.on_time(instant)
+        done.set()
+
+    async def read_for_ever(sock: socket.socket) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        far.send(b"x")
+        core.deadline_ms = clock.now_ms() + 5
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_for_ever, near)
+            nursery.start_soon(ring, Alarm(clock, core.next_deadline_ms, on_time))
+            with trio.fail_after(PATIENCE_S):
+                await done.wait()
+            nursery.cancel_scope.cancel()
 
 
 async def test_two_alarms_in_the_wait_ring_each_at_its_time(in_wait: None) -> None:

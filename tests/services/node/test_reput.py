@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import trio
 import trio.testing
@@ -132,6 +134,23 @@ async def test_little_behind_much_waits_for_more_too(rig: Rig) -> None:
         await rig.wait_level()
         assert rig.log.by_task == [False, False]
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("size", [SOME, MUCH])
+async def test_what_a_flood_of_reads_puts_off_is_done_by_the_task(rig: Rig, size: int) -> None:
+    reads = ready_reads()
+    assert reads is not None
+    near, far = socket.socketpair()
+    with near, far:
+        far.send(b"x")
+        async with trio.open_nursery() as nursery:
+            await _started(rig, nursery)
+            reads.add(near.fileno(), lambda: None)  # it stays readable
+            rig.grow(size)
+            await rig.wait_level()
+            reads.remove(near.fileno())
+            assert rig.log.by_task == [True]
+            nursery.cancel_scope.cancel()
 
 
 async def test_all_of_a_large_turn_is_dispatched(rig: Rig) -> None:

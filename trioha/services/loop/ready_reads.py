@@ -135,13 +135,14 @@ class ReadyReads:
                     if on_readable is not None:
                         on_readable()
             if has_events:
+                # Trio may have events at each wait: an alarm must not wait for one without.
+                self._ring_if_due(time.perf_counter())
                 return self._trio_events(0)
             if self._for_idle and not has_read and timeout > 0:
                 self._do_for_idle()
                 has_read = True
             now_s = time.perf_counter()
-            if self._trios_s(now_s) >= self._wake_s:
-                self._ring()
+            if self._ring_if_due(now_s):
                 has_read = True
             if not has_read or runnable or timeout <= 0:
                 return _NO_EVENTS
@@ -160,10 +161,13 @@ class ReadyReads:
         # NaN is not equal to itself.
         return now_s + offset_s if offset_s == offset_s else self._current_time()
 
-    def _ring(self) -> None:
+    def _ring_if_due(self, now_s: float) -> bool:
+        if self._trios_s(now_s) < self._wake_s:
+            return False
         self._wake_s = math.inf
         for on_wake in tuple(self._alarms):
             on_wake()
+        return True
 
     def _do_put_off(self) -> None:
         put_off, self._put_off = self._put_off, []

@@ -37,8 +37,15 @@ class LogGrowth:
         self._reads: ReadyReads | None = None
         """The wait of the loop. None while the task does not run, and where tasks read sockets."""
         self._is_called_soon = False
+        self._is_put_off = False
+        """If the loop is not idle before the next wake-up, the task has to do it."""
         self._due_s = math.inf
         """Time, as Trio tells it, to look at what waits; infinite while nothing does."""
+
+    @property
+    def is_in_wait(self) -> bool:
+        """The task is woken only for what has waited long enough."""
+        return self._reads is not None
 
     def start(self, reads: ReadyReads | None) -> None:
         """Dispatch inside the wait `reads`, until `stop`."""
@@ -71,10 +78,14 @@ class LogGrowth:
             reads.wake_at(self._due_s)
             return
         self._due_s = math.inf
-        if self._is_called_soon:  # a flood of reads keeps the loop from being idle
+        if self._is_put_off:  # a flood of reads keeps the loop from being idle
             self.wakeup.set()
+        elif self._is_called_soon:
+            self._is_put_off = True
+            self._wait(reads)
         elif self._log.max_phy_offset != self.done_end:
             self._call_soon(reads)
+            self._is_put_off = True
             self._wait(reads)
 
     def _wait(self, reads: ReadyReads) -> None:
@@ -86,6 +97,6 @@ class LogGrowth:
         reads.when_idle(self._on_idle)
 
     def _on_idle(self) -> None:
-        self._is_called_soon = False
+        self._is_called_soon = self._is_put_off = False
         if self._reads is not None:
             self._dispatch()

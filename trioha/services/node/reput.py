@@ -66,7 +66,8 @@ class Reput:
         try:
             while True:
                 await growth.wakeup.event.wait()
-                await trio.sleep(GATHER_S)
+                if not growth.is_in_wait:
+                    await trio.sleep(GATHER_S)
                 growth.wakeup.clear()
                 if self._error is not None:
                     raise self._error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -21,6 +22,8 @@ from trioha.dledger.settings import TERMS_MAX
 from trioha.errors import ConfigError, RemoteProtocolError
 from trioha.wire.codes import RequestCode
 
+_BYTES = Path(__file__).with_name("testdata") / "message_bytes.hex"
+"""Messages as all versions up to now have sent them, a kind and its bytes in each line."""
 _PEERS = ("n0", "n1", "n2")
 _N0 = GroupDoor("c", "g", "n0", _PEERS)
 _N1 = GroupDoor("c", "g", "n1", _PEERS)
@@ -240,3 +243,24 @@ def test_codes_lie_in_the_range_of_their_own() -> None:
 def test_a_peer_list_that_makes_no_sense_is_refused(peers: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError):
         GroupDoor("c", "g", "n0", peers)
+
+
+def test_the_bytes_are_those_of_earlier_versions() -> None:
+    """A group of members of two versions understands itself."""
+    head = ("n0", "n1", 7)
+    messages: tuple[say.RaftMessage, ...] = (
+        say.VoteRequest(*head, True, False, 3, 99),
+        say.VoteResponse(*head, True, False, "x" * 300),
+        say.StaleTerm(*head),
+        say.Heartbeat(*head, 5, 6, 7),
+        say.HeartbeatResponse(*head, 1, 2, 3, 4),
+        say.Compare(*head, 4, 0, 99, ((1, 0), (2, 50))),
+        say.Truncate(*head, 4, 50, 1, 2),
+        say.Append(*head, 4, 50, 1, 2, 40, b"abc"),
+        say.Append(*head, 4, 50, 1, 2, 40, b""),
+        say.PushResponse(*head, say.PushType.APPEND, 4, say.PushStatus.GAP, 50, 40, True),
+        say.Install(*head, 4, 50, ((1, 0),), 99, (0, Configuration.of("n0", "n1"))),
+        say.TimeoutNow(*head),
+    )
+    sent = [f"{type(one).__name__} {b''.join(_N0.encode(one)).hex()}" for one in messages]
+    assert sent == _BYTES.read_text().splitlines()

@@ -199,6 +199,7 @@ class GroupDoor:
             *(message.source, message.target, message.term),
         ]
         body: Buffer = b""
+        # The two kinds that each put needs are spelled out, here and in `decode`. HOT.
         if isinstance(message, say.Append):
             head.append(message.sequence)
             head.append(message.prev_offset)

@@ -277,7 +277,7 @@ MUTANTS = (
         "leader_elector",
         "        if state.impaired:\n",
         "        if False:\n",
-        "fault S9: a wiped or damaged member helps to elect somebody who lacks what it has lost",
+        "fault S9: a wiped or damaged member votes, and the new leader lacks acknowledged puts",
         239,
     ),
     Mutant(

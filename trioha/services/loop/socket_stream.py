@@ -33,7 +33,7 @@ class SocketStream:
         self.closed = False
         self.waited_ms = 0
         self.is_one_way = False
-        """What arrives here is answered by another connection, or hardly ever."""
+        """Hardly any answer goes back by this connection."""
         self._read_bytes_max = read_bytes_max
         self._read_bytes = min(READ_BYTES_MIN, read_bytes_max)
         self._stamp_due_s: float = 0.0 if has_stamps else math.inf

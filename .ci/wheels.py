@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ("-c", ROOT / "constraints.txt")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-"""As in pyproject's classifiers and its settings of cibuildwheel."""
+"""The versions in pyproject's classifiers and in its settings of cibuildwheel."""
 
 
 def pythons() -> list[str]:

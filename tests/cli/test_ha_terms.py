@@ -97,7 +97,7 @@ def test_sets_are_judged_one_by_one() -> None:
     ("changes", "says"),
     [
         ({"fenced_by": "10.0.0.9:1 holds epoch 7"}, "takes no writes: 10.0.0.9:1 holds epoch 7"),
-        ({"standing": "FENCED"}, "knows of nobody to follow"),
+        ({"standing": "FENCED"}, "knows no master to follow"),
         ({"registered": False}, "is of this set and not registered"),
         (
             {"cuts": [{"path": "/s/cut/1-2-3", "begin": 0, "end": 2048, "wall_ms": 3}]},

@@ -40,7 +40,7 @@ LINE_CHARS_MAX = 4_000
 """Limit of an error's line: a peer's remark may be megabytes."""
 
 _CURES = {
-    errno.EADDRINUSE: "choose another port (0 picks a free one) or stop who holds it",
+    errno.EADDRINUSE: "choose another port (0 picks a free one) or stop the process that holds it",
     errno.EACCES: "choose another path or port, or ask for the permission",
     errno.EPERM: "choose another path or port, or ask for the permission",
     errno.ENOSPC: "make room on that disk",

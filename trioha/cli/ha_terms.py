@@ -76,7 +76,7 @@ def problems_of_terms(broker: Status, who: str) -> Iterator[str]:
     if reason := broker.get("fenced_by"):
         yield f"{who}: takes no writes: {reason}"
     elif broker.get("standing") == "FENCED":
-        yield f"{who}: takes no writes, and knows of nobody to follow"
+        yield f"{who}: takes no writes, and knows no master to follow"
     if not broker.get("registered", True):
         yield f"{who}: is of this set and not registered with the name server"
     for cut in broker.get("cuts") or []:

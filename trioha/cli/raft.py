@@ -24,7 +24,7 @@ def command() -> None:
     """Look at DLEDGER groups, change their leader and their members, mend them.
 
     \b
-    trioha raft status                            who leads, how far everybody is, what is wrong
+    trioha raft status                            the leader, offsets of each member, problems
     trioha raft transfer broker-a --to n1         hand the leadership over; nothing is lost
     trioha raft add broker-a n3 10.0.0.4:10911    take in a member, first as a learner
     trioha raft promote broker-a n3               let it vote
@@ -56,7 +56,7 @@ def status(
     trioha raft status -n 127.0.0.1:9876
     trioha raft status broker-a -o json
 
-    TERM counts elections; who leads in the newest one is the master. COMMITTED is on the disks of a
+    TERM counts elections; the leader of the newest one is the master. COMMITTED is on the disks of a
     majority: what was answered with SEND_OK is below it, and consumers see nothing beyond it. HELD
     is fsynced at that member. GAP is what it has to be sent yet, HEARD how long ago the leader had
     a word of it.

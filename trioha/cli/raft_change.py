@@ -44,7 +44,9 @@ _member_argument = click.argument("member", type=MemberId())
 
 @click.command("transfer")
 @click.argument("group")
-@click.option("--to", type=MemberId(), metavar="MEMBER", help="Whom; else the best follower.")
+@click.option(
+    "--to", type=MemberId(), metavar="MEMBER", help="The next leader; default: the best follower."
+)
 @_change_options
 def transfer_command(ctx: click.Context, group: str, to: str | None, **flags: Any) -> None:
     """Hand the leadership of GROUP over: before the leader's machine is restarted, say.

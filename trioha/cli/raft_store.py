@@ -149,7 +149,7 @@ def _refusal(found: Findings, new_id: bool, force: bool) -> str:
 
 
 def _finding_lines(found: Findings, new_id: bool) -> list[str]:
-    who = f"{found.member_id} of group {found.group}" if found.member_id else "nobody knows whom"
+    who = f"{found.member_id} of group {found.group}" if found.member_id else "an unknown member"
     vote = "given up already" if found.is_impaired else "whole" if found.member_id else "unreadable"
     lines = [
         f"{found.root}, the store of {who}",

@@ -72,7 +72,7 @@ def init(directory: Path, nodes: tuple[str, ...]) -> None:
        clusterSecretFile=/etc/trioha/{FILE_NAME}
    Until all have it, those without cannot register or follow; docs/security.md has the order
    that keeps a running cluster serving.
-3. Give it to whoever may fail over, resync, or change a group, in a file of their own:
+3. Give it to each operator who may fail over, resync, or change a group, in a file of their own:
        [contexts.NAME]                       in ~/.config/trioha/config.toml
        secret_file = "{FILE_NAME}"       beside it; or --secret-file {path}
 
@@ -134,7 +134,7 @@ def _issue(directory: Path, nodes: tuple[str, ...], operator: str | None) -> Non
        tls.server.need.client.auth=require   nor without a certificate of this CA
 3. Give operators and clients the CA's certificate, and a certificate if nodes require one:
        trioha context add NAME -n HOST:PORT --tls-ca ca.pem --tls-cert FILE --tls-key FILE
-4. Keep {directory}/ca.key away from all nodes: whoever has it can be any of them.
+4. Keep {directory}/ca.key away from all nodes: with it a process can pass for any of them.
 
 docs/security.md has the order for a running cluster, and how a certificate is replaced."""
     )

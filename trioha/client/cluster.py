@@ -1,8 +1,8 @@
 """The nodes of a cluster as one client sees them: connections on demand, requests with patience.
 
-One connection per address serves everything this client does there. It is opened by whoever needs
-it first, by one task of the client's nursery, and forgotten when it ends; the next request opens
-another. Nobody is reconnected to in the background.
+One connection per address serves everything this client does there. The first request that
+needs it opens it, in a task of the client's nursery. When it ends it is forgotten, and the next
+request opens another. Nothing reconnects in the background.
 """
 
 from __future__ import annotations

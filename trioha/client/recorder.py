@@ -1,7 +1,7 @@
 """Records a cluster into a file, round by round, until it is told to stop.
 
-The file is written whole records at a time with one `write`, never fsynced and never gone back in:
-whoever reads it meanwhile sees every frame that was finished. When it has reached its size, it
+The file is written whole records at a time with one `write`, never fsynced and never rewritten:
+a reader sees every frame that was finished. When it has reached its size, it
 becomes FILE.1 and a new one is begun, so the last hours are always there and the disk never fills.
 
 Errors: a full disk ends the recording with an OSError; what was written stays readable.

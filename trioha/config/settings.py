@@ -227,7 +227,7 @@ class BrokerConfig(TlsSettings):
         "", "its founders as n0-host:port;n1-host:port, the port being their listenPort"
     )
     d_leger_self_id: str = setting("", "which of the members this is: n0, n1, …")
-    preferred_leader_id: str = setting("", "who is to lead whenever it can, ; between several")
+    preferred_leader_id: str = setting("", "members that lead whenever they can, ; between several")
     d_leger_secret: str = setting("", "shared secret of the members; empty: haSecret", ours=True)
     d_leger_secret_file: str = setting(
         "", "file of dLegerSecret, read again when it changes", ours=True

@@ -60,7 +60,7 @@ class Greeting:
     _log: Log
     _greeted: Greeted
     _ticket_holder: Callable[[], str]
-    """Returns the operator who is failing this broker over, "" for none."""
+    """Returns the operator of the failover in progress, "" for none."""
 
     def greet(self, hello: Hello) -> HelloAnswer:
         """Act on a hello, and answer it.

@@ -205,7 +205,7 @@ class HelloAnswer(_Message):
     objection: str = ""
     """Reason why the node did not promise the term that the hello wanted."""
     ticket_holder: str = ""
-    """The operator who is failing this broker over now; "" for none."""
+    """Operator of the failover in progress; "" for none."""
 
     def _more(self) -> dict[str, object]:
         return {

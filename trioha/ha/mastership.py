@@ -318,8 +318,8 @@ class Mastership:
         if history != self._kept.history or self._kept.fenced_by:
             own_nonce = self._kept.own_nonce
             if newest is not None and newest not in self._kept.history.records:
-                # Another node began it. It may have our nonce all the same: whoever forges an
-                # operator's ticket can promote two nodes with it. Then no term is ours any more.
+                # Another node began it. It may have our nonce all the same: a forged
+                # operator's ticket can promote two nodes. Then no term is ours any more.
                 own_nonce = b"" if newest.nonce == own_nonce else own_nonce
             self._keep(
                 history=history,

@@ -4,7 +4,7 @@ The same origin with the same reason has one line a minute, which says how often
 the last one. An origin has a few reasons a minute; what it is rejected for beyond them is counted
 in one more line. So a flood does not push older events out of the journal, and one host's flood
 does not hide another host's requests. The hosts of one IPv6 network of 64 bits are one origin:
-whoever has one of its addresses has them all.
+a host with one of its addresses has them all.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Theory of operation. Each slot is a file: magic, a sequence number that grows with every save, the
 length and the CRC of what follows, the bytes. A save writes the slot that is not the newest and
 fsyncs it, so a crash in the middle leaves the one before. When `save` returns the bytes are on
-disk; whoever keeps an epoch or a vote here acts on it only then.
+disk. A caller that keeps an epoch or a vote here acts on it only then.
 
-A slot that cannot be read is a torn save, which nobody has acted on, or a fault of the disk. Both
+A slot that cannot be read is a torn save, on which no caller has acted, or a fault of the disk. Both
 slots unreadable is an error: a node that has forgotten what it promised must not guess.
 """
 

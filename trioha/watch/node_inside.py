@@ -1,7 +1,7 @@
 """A node's answers about its inside, checked: its nursery tree and its settings.
 
 A node may be of another version, broken or hostile. What a reader returns has the promised names
-and types, within limits, so that whoever shows it need not look twice.
+and types, within limits, so that the screen that shows it need not check again.
 
 Errors: readers raise CommandError with the node's code, and RemoteProtocolError for an answer that
 cannot be read.

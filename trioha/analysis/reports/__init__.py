@@ -30,7 +30,7 @@ _SPECS = (
     ReportSpec(
         "failovers",
         "Failovers and unavailability",
-        "Who was master when, how long could nobody write, and what was refused meanwhile?",
+        "Which node was master when, how long did no node accept writes, and what was rejected meanwhile?",
     ),
     ReportSpec(
         "divergence",
@@ -45,7 +45,7 @@ _SPECS = (
     ReportSpec(
         "queues",
         "Queues and consumers",
-        "Is work spread evenly, who is behind, and what failed, waits or hangs?",
+        "Is work spread evenly, which groups are behind, and what failed, waits or hangs?",
     ),
     ReportSpec(
         "retention",

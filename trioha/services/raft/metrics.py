@@ -41,7 +41,7 @@ def raft_families(
     yield gauge("trioha_raft_term", "The newest term this member knows of.", one(status["term"]))
     yield gauge(
         "trioha_raft_has_leader",
-        "1 while this member knows who leads, itself included.",
+        "1 while this member knows the leader, itself included.",
         one(float(bool(status["leader_id"]))),
     )
     for name, text in _OFFSETS.items():

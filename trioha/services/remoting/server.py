@@ -130,8 +130,8 @@ class RemotingServer:
             link.close_nowait("" if link.is_silent else f"{reason}: it made room for other hosts")
         if trio.current_time() >= self._noted_s + _NOTE_INTERVAL_S:
             self._noted_s = trio.current_time()
-            whom = f"{closed[0].peer}, {how}, made room" if closed else "it was closed"
-            self._events.event("connection_refused", peer=peer, reason=f"{reason}: {whom}")
+            outcome = f"{closed[0].peer}, {how}, made room" if closed else "it was closed"
+            self._events.event("connection_refused", peer=peer, reason=f"{reason}: {outcome}")
         # Those that were closed have their descriptors until the next pass: the reserve has room.
         return bool(closed) and not are_scarce(share=0.25)
 

@@ -93,7 +93,7 @@ class Invariants:
             chain = self._written.setdefault(key, disk.chains[index])
             if chain != disk.chains[index]:
                 raise Violation(
-                    f"log matching: {member.member_id} has other bytes than somebody else up to "
+                    f"log matching: {member.member_id} has other bytes than another member up to "
                     f"{disk.ends[index]} of term {term}"
                 )
 

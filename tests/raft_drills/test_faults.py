@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from raft_drills.faults import stop_in_order, votes_cannot_be_saved
+from raft_drills.faults import fsync_fails, stop_in_order, votes_cannot_be_saved
 from raft_drills.hurt_group import HurtGroup, Member
 from support.processes.rig import Node, Process
 
@@ -70,3 +70,13 @@ def test_a_member_that_ends_in_order_though_its_vote_was_not_saved_is_a_fault(
     victim.wait()
     with pytest.raises(AssertionError, match="by itself, not with 0"):
         heal()
+
+
+def test_a_disk_that_two_faults_of_one_round_break_is_healed_once(group: HurtGroup) -> None:
+    victim = group.members[1]
+    heals = [fsync_fails(group, victim), fsync_fails(group, victim)]
+    victim.kill()  # its disk has ended it
+    for heal in heals:
+        heal()
+    assert victim.running
+    assert not victim.broken.exists()

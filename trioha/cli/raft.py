@@ -56,10 +56,10 @@ def status(
     trioha raft status -n 127.0.0.1:9876
     trioha raft status broker-a -o json
 
-    TERM counts elections; the leader of the newest one is the master. COMMITTED is on the disks of a
-    majority: what was answered with SEND_OK is below it, and consumers see nothing beyond it. HELD
-    is fsynced at that member. GAP is what it has to be sent yet, HEARD how long ago the leader had
-    a word of it.
+    TERM counts elections; the leader of the newest one is the master. COMMITTED is on the disks of
+    a majority: what was answered with SEND_OK is below it, and consumers see nothing beyond it.
+    HELD is fsynced at that member. GAP is what it has to be sent yet, HEARD how long ago the leader
+    had a word of it.
 
     \b
     Exit codes: 0 each group has a leader that serves and every member is well; 1 there is no

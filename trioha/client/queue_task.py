@@ -2,8 +2,8 @@
 
 Theory of operation (DefaultMQPushConsumerImpl.pullMessage). One pull at a time, parked at the
 broker when there is nothing. The next pull goes to the node the broker suggests; a failed one goes
-back to the master, or to the node that the refreshed route still lists: so reading moves to the slave
-when the master is gone, and back. When messages pile up here the pulls pause.
+back to the master, or to the node that the refreshed route still lists: so reading moves to the
+slave when the master is gone, and back. When messages pile up here the pulls pause.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """May a node listen where it wants to? Beyond this machine only with a secret, or by explicit word.
 
-Theory of operation. Without a cluster secret a node obeys every peer that reaches its ports: each of
-them can fail a set over or take a route. Without accounts a broker does for each of them what a
-client may ask: store, hand out, move offsets. On loopback these are the users of one machine, and nothing has to be
-configured. Beyond it the node refuses to start, unless the operator says `insecure`, or of the
-second alone `anonymousClients`.
+Theory of operation. Without a cluster secret a node obeys every peer that reaches its ports: each
+of them can fail a set over or take a route. Without accounts a broker does for each of them what a
+client may ask: store, hand out, move offsets. On loopback these are the users of one machine, and
+nothing has to be configured. Beyond it the node refuses to start, unless the operator says
+`insecure`, or of the second alone `anonymousClients`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 What may happen to a connection: any delay; a cut of one direction, during which bytes wait as a
 kernel would keep sending them again, and arrive when the cut is healed, however late that is and
-whichever timeout has passed meanwhile; a reset, which loses what is under way in either direction; the
-death of a process, which the peer is told of; the death of a machine, which it is not until it says
-something itself.
+whichever timeout has passed meanwhile; a reset, which loses what is under way in either direction;
+the death of a process, which the peer is told of; the death of a machine, which it is not until it
+says something itself.
 
 A connection carries items, bytes or any value: only the replication link needs real bytes.
 """

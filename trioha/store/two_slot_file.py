@@ -5,8 +5,8 @@ length and the CRC of what follows, the bytes. A save writes the slot that is no
 fsyncs it, so a crash in the middle leaves the one before. When `save` returns the bytes are on
 disk. A caller that keeps an epoch or a vote here acts on it only then.
 
-A slot that cannot be read is a torn save, on which no caller has acted, or a fault of the disk. Both
-slots unreadable is an error: a node that has forgotten what it promised must not guess.
+A slot that cannot be read is a torn save, on which no caller has acted, or a fault of the disk.
+Both slots unreadable is an error: a node that has forgotten what it promised must not guess.
 """
 
 from __future__ import annotations

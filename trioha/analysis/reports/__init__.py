@@ -30,7 +30,7 @@ _SPECS = (
     ReportSpec(
         "failovers",
         "Failovers and unavailability",
-        "Which node was master when, how long did no node accept writes, and what was rejected meanwhile?",
+        "Which node was master when, how long was there none to write to, and what was rejected?",
     ),
     ReportSpec(
         "divergence",

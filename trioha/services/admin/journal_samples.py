@@ -4,9 +4,9 @@ Every ten seconds, and only what has changed: how far the broker is, what puts w
 how far consumers are behind. A sample looks at a bounded number of groups and writes a bounded
 number of events; a broker with more groups than that gets to each of them in turn. A group's sample
 names every queue whose committed offset has changed since its last one, so the samples together are
-a history of the commits: read in order, they give each queue's offset at each sample. The journal of
-an idle broker grows by one small event a minute: the sign of life by which an analysis knows, after
-a power failure, until when the node was there.
+a history of the commits: read in order, they give each queue's offset at each sample. The journal
+of an idle broker grows by one small event a minute: the sign of life by which an analysis knows,
+after a power failure, until when the node was there.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ RUN_S = 120
 
 
 def copy_of_sources(root: Path, *ignored_names: str) -> Path:
-    """The package and what compiles it."""
+    """Copy the package and what compiles it."""
     ignored = shutil.ignore_patterns("__pycache__", *ignored_names)
     shutil.copytree(ROOT / "trioha", root / "trioha", ignore=ignored)
     shutil.copytree(ROOT / ".ci", root / ".ci", ignore=ignored)
@@ -32,7 +32,7 @@ def copy_of_sources(root: Path, *ignored_names: str) -> Path:
 
 
 def transcript(package: Path, directory: Path) -> tuple[str, str]:
-    """What it prints, and which build it was, with the trioha below `package`."""
+    """Run with the trioha below `package`; return what it prints, and which build it was."""
     done = subprocess.run(
         [sys.executable, "-m", "support.handlers.transcript", str(directory)],
         env=os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'tests'}"},

@@ -1,4 +1,4 @@
-"""What the suite relies on of the tools that run it."""
+"""Properties of the tools that run the suite, on which it relies."""
 
 from __future__ import annotations
 

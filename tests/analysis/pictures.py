@@ -31,7 +31,7 @@ def main() -> None:
             options = [*incident.stores, "--journal", str(incident.namesrv_journal)]
             options += [option for report in reports for option in ("--report", report)]
             page = analyze(root / name, [*options, "--engine", "local"]).page
-            # Where the incident was kept is nobody's business.
+            # Hide the directory of the incident.
             page.write_text(page.read_text().replace(f"{root}/", ""))
             drawn = render(page, root / f"{name}-browser", dark=dark, width=WIDTH, height=height)
             (PICTURES / f"{name}.png").write_bytes(drawn.picture)

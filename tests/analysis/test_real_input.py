@@ -166,8 +166,8 @@ def test_replication_gaps_and_waits(answers: Answers, incident: Incident) -> Non
     for link in links:
         assert 0 <= link["gap_max_bytes"] <= log_bytes
         assert 0 <= link["behind_max_ms"] <= lasted
-    # What the new master stored is acknowledged by its slave, or was told to be on one machine:
-    # to the Node.js client, and to the C++ client, which then tries again and stores it once more.
+    # The slave acknowledged each message of the new master, or the producer was told that only one
+    # machine has it: the Node.js client, and the C++ client, which then stores it once more.
     since_ms = incident.served_again_ms[0]
     after = [m for m in _stored(incident) if m.store_timestamp >= since_ms]
     # By place, not by time: an answer of the old master may be noted late, after the switch began.
@@ -258,7 +258,7 @@ def test_the_switch_is_what_its_operator_was_told(answers: Answers, incident: In
         assert second["start_offset"] == first["end_offset"] == target["max_phy_offset"]
         assert begun <= second["begin_ms"] <= ended
         assert second["sync"] is True
-    # What the old master had beyond that was nobody's, and is kept.
+    # The records of the old master beyond that are in no other log. They are kept.
     for cut in answers.reports["divergence"]["tables"]:
         if cut["name"] == "cuts":
             (row,) = cut["rows"]

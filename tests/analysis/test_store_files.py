@@ -1,4 +1,4 @@
-"""What counts as a store, and what its files are, on stores of every writer."""
+"""Directories that count as a store, and its files, on stores of every writer."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def test_the_promised_pythons_are_those_that_wheels_are_built_for() -> None:
     settings = PROJECT["tool"]["cibuildwheel"]
     assert tuple(promised) == wheels.VERSIONS
     assert settings["build"] == [f"cp{version.replace('.', '')}-*" for version in wheels.VERSIONS]
-    # What the hook of the wheel asks for.
+    # The hook of the wheel reads this variable.
     assert settings["environment"] == {"TRIOHA_COMPILE": "trained"}
 
 

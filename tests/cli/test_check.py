@@ -25,7 +25,7 @@ QUICK_HEARTBEATS = {
 
 @pytest.fixture
 def raw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RawCluster:
-    """What the cluster answers to a check that is run in this process."""
+    """Return the cluster that answers a check that is run in this process."""
     cluster = RawCluster()
     cluster.add_set("broker-a")
 

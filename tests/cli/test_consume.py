@@ -54,7 +54,7 @@ def test_a_body_that_is_no_text_comes_in_base64() -> None:
 def printed(
     stored: int, count: int | None, idle_s: float | None
 ) -> tuple[int, dict[tuple[str, str, int], int]]:
-    """How many were printed of so many stored, and what was committed."""
+    """Return how many of `stored` messages were printed, and the committed offsets."""
     progress = ConsumeProgress()
     offsets: dict[tuple[str, str, int], int] = {}
 

@@ -1,4 +1,4 @@
-"""What an operator types, reads and gets as an exit code. The nodes are pure; so is the network."""
+"""Arguments, output and exit codes of a failover. The nodes and the network are pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `trioha ha status` says of epochs, and what it calls a disagreement."""
+"""Epochs in `trioha ha status`, and the disagreements that it reports."""
 
 from __future__ import annotations
 

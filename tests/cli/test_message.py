@@ -86,7 +86,7 @@ def test_messages_are_browsed_by_tag_key_body_place_and_time(operator: Operated)
     assert len(bodies(operator, "browsed", "--queue", "broker-a:0")) == 4
     assert len(bodies(operator, "browsed", "--offset", "3")) == 2
     assert operator.ok("message", "browse", "browsed", "-o", "wide").startswith("QUEUE ")
-    # Nobody's progress: no group has read it.
+    # No progress: no group has read the topic.
     assert operator.json("topic", "describe", "browsed")["groups"] == []
 
 

@@ -23,7 +23,7 @@ async def fail(message: ReceivedMessage) -> None:
 
 
 def after(operator: Operated, command: str, names: dict[str, str]) -> None:
-    """What applications do between an operator's commands."""
+    """Act as applications do between an operator's commands."""
     if command.startswith("trioha group create billing"):
         names["MSG_ID"] = operator.send("orders", 12, tags="paid", keys="order-4711")[0]
         assert operator.consume("orders", "billing") == 12

@@ -1,4 +1,4 @@
-"""Where an operator's command finds the cluster's secret."""
+"""Sources of the cluster's secret for an operator's command."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def order_of(operator: Operated, topic: str) -> str:
 
 
 def test_the_entry_of_an_ordered_topic_follows_its_queues(operator: Operated) -> None:
-    """As with mqadmin: one broker's change leaves the other broker in the entry."""
+    """A change on one broker leaves the other broker in the entry, as with mqadmin."""
     operator.ok("topic", "create", "steps", "--queues", "2", "--order")
     assert order_of(operator, "steps") == "broker-a:2;broker-b:2"
     operator.ok("topic", "alter", "steps", "--queues", "4")

@@ -52,7 +52,7 @@ def pair(request: pytest.FixtureRequest, processes: Processes) -> Cluster:
 
 
 class Inbox:
-    """Counts messages by id and wakes who waits for so many."""
+    """Received messages by id; `wait` returns once there are so many."""
 
     def __init__(self) -> None:
         self.messages: dict[str, ReceivedMessage] = {}

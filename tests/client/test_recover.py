@@ -1,4 +1,4 @@
-"""What is sent again of a cut, and what is not."""
+"""Messages of a cut that are sent again, and messages that are not."""
 
 from __future__ import annotations
 

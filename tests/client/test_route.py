@@ -1,4 +1,4 @@
-"""What producers and consumers read out of a route."""
+"""Routes as producers and consumers read them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_an_operator_shows_and_changes_accounts_and_fails_over(
     assert "second-secret" in acl_file(cluster).read_text()
     told = trioha("acl", "get", "second-1", "-n", namesrv, "-o", "json", env=operator)
     assert json.loads(told.out)["broker-a/1"]["topic_perms"] == ["own-topic=PUB"]
-    # Nobody is here to type the secret.
+    # The command has no terminal to ask for the secret.
     assert trioha(*put, env=operator).code == USAGE
 
     # A context, its secret from the environment, kept in a file of its owner's.

@@ -1,4 +1,4 @@
-"""What the stock clients send arrives as they sent it, whoever reads it."""
+"""Messages of the stock clients arrive as they were sent, at every reader."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MEMBER = (
 
 
 def load(*changes: str, without: str = "") -> str:
-    """What a member's configuration is refused with; "" if it is not."""
+    """Return the error that refuses a member's configuration; "" if it loads."""
     settings = [one for one in MEMBER if not without or not one.startswith(without)]
     try:
         load_broker(flags=[set_entry(one) for one in (*settings, *changes)])

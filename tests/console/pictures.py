@@ -50,7 +50,7 @@ class Scenes:
         found[0].rename(path)
 
     def _wait_without_toasts(self) -> None:
-        """What was told a moment ago covers what is to be seen now."""
+        """Wait until no toast covers the screen."""
         for _ in range(150):
             if "▌" not in self._terminal.screen:
                 return
@@ -95,7 +95,7 @@ class Rename:
     def __call__(self, text: str) -> str:
         for old, new in self._pairs:
             text = text.replace(old, new)
-        # What is left is a slave's own end of its link, and only the last node's is ever shown.
+        # The rest are slaves' own ends of their links; only the last node's is ever shown.
         text = text.replace("127.0.0.1:", "10.0.0.13:")
         return re.sub(r"\w+@[\w.-]+,((?: |&#160;)\d+)", r"anna@ops-1,\1", text)
 

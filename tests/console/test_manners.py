@@ -1,4 +1,4 @@
-"""What holds on every screen: filter, commands, sorting, export, help, themes, small terminals."""
+"""Manners of every screen: filter, commands, sorting, export, help, themes, small terminals."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Replaying(Keyboard):
 
     @property
     def second(self) -> float:
-        """Of the recording, where the play head is."""
+        """Position of the play head in the recording, in seconds."""
         return (self.replay.at_wall_ms - self.replay.recording.start_wall_ms) / 1000
 
 

@@ -11,7 +11,7 @@ from trioha_console.screenshots import screenshots
 
 
 def text_of(path: Path) -> str:
-    """What can be read in the picture."""
+    """Return the text in the picture."""
     words = [element.text or "" for element in ElementTree.parse(path).iter()]
     return "".join(words).replace("\xa0", " ")
 

@@ -1,4 +1,4 @@
-"""Where the screens get what they show, without a cluster."""
+"""Sources of what the screens show, without a cluster."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ async def test_nodes_end_with_the_process_that_started_them(tmp_path: Path) -> N
         node = await server.spawn(words, tmp_path / "log", None)
         await trio.to_thread.run_sync(server.close)
         assert not server.is_running
-        # Nobody reports its end now; a process that has ended makes its pidfd readable.
+        # The server no longer reports its end; a process that has ended makes its pidfd readable.
         pidfd = os.pidfd_open(node.pid)
         assert isinstance(node, ForkedProcess)
         await node.stdin.aclose()

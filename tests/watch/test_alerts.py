@@ -38,7 +38,7 @@ class Fed:
             yield Reading("fed", subject, value, f"{subject} is {value}")
 
     def look(self, value: float | None, after_s: int = 1) -> list[tuple[AlertLevel, AlertLevel]]:
-        """One second later the value is this; which changes that made, as (before, after)."""
+        """Set the value `after_s` later; return the changes of levels, as (before, after)."""
         self.at_s += after_s
         self.values = {"s": value}
         snapshot = ClusterSnapshot.of({"at_wall_ms": self.at_s * 1000})
@@ -263,7 +263,7 @@ def test_a_stopped_slave_is_silent_and_then_absent() -> None:
 
 
 def test_nodes_that_answer_with_errors_are_not_silent() -> None:
-    """An account that may not ask sees no outage: nobody tells it who is master."""
+    """An account that may not ask sees no outage: no node tells it which is master."""
     cluster, master, slave = healthy()
     for address in (master, slave):
         del cluster.answers[address]

@@ -1,4 +1,4 @@
-"""A node has one id in all tables, sentences and commands, whoever is master."""
+"""A node has one id in all tables, sentences and commands, whichever node is master."""
 
 from __future__ import annotations
 

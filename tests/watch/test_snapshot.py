@@ -64,7 +64,7 @@ def test_who_never_answered_has_no_numbers_rather_than_zeros() -> None:
     assert (replica.max_phy_offset, replica.epoch, replica.uptime_s) == (None, None, None)
     assert replica.role is None
     assert replica.answer.age_s is None
-    # What its master says of the link stands all the same.
+    # Its master's report of the link still counts.
     assert replica.gap_bytes == 0
 
 

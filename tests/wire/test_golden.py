@@ -67,7 +67,7 @@ def stringified(fields: dict[str, ExtValue]) -> dict[str, str]:
 
 
 def header_and_body(command: RemotingCommand) -> tuple[object, ...]:
-    """Everything but the ext fields."""
+    """Return everything but the ext fields."""
     return (
         command.code,
         command.body_bytes(),
@@ -200,7 +200,7 @@ def test_a_batch_is_split_into_its_elements_and_joined_again(name: str) -> None:
 
 
 def message_of(record: Record) -> PutMessage:
-    """What was put to get this record."""
+    """Return the message whose put wrote this record."""
     return PutMessage(
         topic=record.topic,
         queue_id=record.queue_id,

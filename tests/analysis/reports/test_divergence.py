@@ -53,7 +53,7 @@ def master(tmp_path: Path) -> ToldStore:
 
 
 def slave_of(master: ToldStore, root: Path, end: Told | None = None) -> Path:
-    """What a slave has that followed up to a record: the same bytes."""
+    """Copy the master's store as a slave's; if `end` is given, cut the log before that record."""
     copy_store(master.root, root)
     if end is not None:
         store = reopened(root)

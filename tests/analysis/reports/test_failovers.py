@@ -1,4 +1,4 @@
-"""Who was master when, as told by journals that end in every way there is."""
+"""Periods of mastership, from journals that end in every way there is."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_failover_by_hand_is_an_outage_from_death_to_the_new_master(a: Diary, 
     assert first["cause"] == "it was killed, or its machine died"
     assert (first["before"], first["after"]) == ("broker-a:0", "broker-a:0")
     assert not first["is_planned"]
-    # Everything was stopped in the end: nobody to write to since.
+    # Both brokers were stopped in the end: no writable master since.
     assert (last["begin_ms"], last["end_ms"]) == (at(200.5), None)
     (broker,) = rows(report, "brokers")
     assert broker["from_ms"] == at(1)

@@ -307,7 +307,7 @@ def test_a_groups_own_records_are_counted_by_each_member_for_itself(tmp_path: Pa
         lead(leader, term)
         put(leader)
         copy(leader, follower, term)
-    # As if its log began later than the other's.
+    # The leader loses its entries of the group's records, as if its log began later.
     leader.store.delete_topic(RAFT_TOPIC)
     lead(leader, 9)
     put(leader)

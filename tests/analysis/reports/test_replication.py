@@ -53,7 +53,7 @@ def connect(
     offset: int = 0,
     gap_bytes: int = 0,
 ) -> None:
-    """As nodes write it: the first ack puts a slave in sync before its link is told of."""
+    """Write what nodes write: the first ack puts a slave in sync before `ha_connected`."""
     master.tell(at_s, "ha_in_sync", peer=peer, in_sync=True, gap_bytes=gap_bytes)
     master.tell(at_s, "ha_connected", peer=peer, offset=offset)
     slave.tell(at_s + 0.1, "ha_connected", peer=HA, offset=offset)

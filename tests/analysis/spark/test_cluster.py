@@ -95,7 +95,7 @@ def manifest(out: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def expected(stores: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the engine without a JVM says."""
+    """Return the answers of the engine without a JVM."""
     out = tmp_path_factory.mktemp("alone") / "out"
     done = analyze(*stores, "--out", out, "--engine", "local")
     assert done.returncode == 1, done.stderr  # the copy is damaged
@@ -131,7 +131,7 @@ def test_spark_says_what_is_said_without_it(
 def test_spark_submit_runs_the_same_command(
     stores: tuple[Path, Path], cluster: str, tmp_path: Path
 ) -> None:
-    """As docs/analysis.md shows it."""
+    """The command is that of docs/analysis.md."""
     import pyspark
 
     import trioha
@@ -197,7 +197,7 @@ def test_ctrl_c_ends_spark_and_leaves_nothing_running(
         time.sleep(0.05)
     jvms = [pid for pid in _session_of(process.pid) if pid != process.pid]
     assert jvms
-    # As a terminal does it: to the whole foreground group, JVM and Python workers too.
+    # A terminal signals the whole foreground group, JVM and Python workers too.
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

@@ -17,7 +17,7 @@ skip_unless(importable("pyspark"), "needs the extra spark")
 
 
 def session(python: str) -> Any:
-    """What `register` uses of a session."""
+    """Return the parts of a session that `register` uses."""
     registered: list[object] = []
     return SimpleNamespace(
         sparkContext=SimpleNamespace(pythonExec=python),
@@ -27,7 +27,7 @@ def session(python: str) -> Any:
 
 
 def python(path: Path, arguments: str) -> str:
-    """A Python by another name, that isolated from our packages or not."""
+    """Write a script that runs Python; `arguments` may isolate it from our packages."""
     path.write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
     path.chmod(0o755)
     return str(path)

@@ -1,4 +1,4 @@
-"""How a JVM is made for what it is to read, and how large for a local master."""
+"""Options of a JVM for the bytes that it reads, and its heap for a local master."""
 
 from __future__ import annotations
 

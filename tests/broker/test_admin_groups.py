@@ -115,7 +115,7 @@ def test_group_config_for_5x_tools_and_proxies(
     assert (group in side.groups.groups) == there_after
 
 
-# Who is connected.
+# Connected clients.
 
 
 def test_consumer_connections() -> None:

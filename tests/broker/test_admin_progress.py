@@ -136,7 +136,7 @@ def test_progress_of_all_groups_and_the_sum_of_their_lag() -> None:
 
 
 def ranges_of(side: ConsumeSide, group: str, **fields: ExtValue) -> list[dict[str, object]]:
-    """What is told of each queue of a group, beyond what RocketMQ's tools know."""
+    """Return, for each queue of a group, the fields that RocketMQ's tools do not know."""
     body = broker_stats(side, isOrder="false", **fields)
     found: list[dict[str, object]] = []
     for entry in list_of(body["consumeStatsList"], "list"):

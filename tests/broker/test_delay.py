@@ -35,7 +35,7 @@ def delivered(side: ProduceSide) -> list[int]:
 
 
 def run_all(side: ProduceSide, at_ms: int, now_ms: int) -> None:
-    """What the shell does from `at_ms` to `now_ms`: sleep until the deadline, run what is due."""
+    """Sleep until each deadline from `at_ms` to `now_ms` and run what is due, as the shell does."""
     while (deadline := side.schedule.next_deadline(WALL_MS + at_ms)) is not None:
         at_ms = max(at_ms, deadline - WALL_MS)
         if at_ms > now_ms:

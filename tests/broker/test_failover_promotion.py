@@ -1,4 +1,4 @@
-"""What becomes of a ticket while a promotion is under way."""
+"""A ticket while a promotion is in progress."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SlowControl:
 
 
 def test_a_ticket_whose_time_passed_during_the_promotion_ends_after_it() -> None:
-    """It had no deadline meanwhile, so whoever sleeps for it has to be told of the new one."""
+    """It had no deadline meanwhile, so the task that sleeps for it must be told of the new one."""
     control = SlowControl()
     woken: list[int | None] = []
     processor = FailoverProcessor(

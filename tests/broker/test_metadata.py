@@ -69,7 +69,7 @@ class Node:
         self.files[table] = (self.metadata.position, self.tables[table].encode())
 
     def restart(self) -> None:
-        """As after kill -9: what is in files and in the log of changes is all there is."""
+        """Restart as after kill -9: only the files and the log of changes are left."""
         self.start()
         for table, (_, text) in self.files.items():
             self.tables[table].load(text)
@@ -315,7 +315,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule()
     def crash_of_the_master(self) -> None:
-        # What a batch has not ended with was not answered.
+        # The end of the batch writes the changes; no answer leaves before.
         self.master.metadata.flush()
         before = self.master.state()
         position = self.master.metadata.position

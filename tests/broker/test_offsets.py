@@ -287,8 +287,8 @@ def test_deleted_topic_is_not_told() -> None:
 
 
 class OutageMachine(RuleBasedStateMachine):
-    """A consumer that only moves on commits to whoever is up. What it committed to the slave is
-    owed to the master: the slave keeps it, however stale the master's file, until it is told."""
+    """A consumer that only moves on. It commits to the master, or to the slave while the master is
+    down: the slave keeps the commit, however stale the master's file, until the master has it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ def finding(
     side.store.get_message = lambda *_: result  # type: ignore[method-assign]
 
 
-# What is found.
+# Messages that are found.
 
 
 def test_messages_are_answered_with_the_stores_own_views() -> None:

@@ -1,4 +1,4 @@
-"""What clients of a DLEDGER group's leader hear: SUCCESS, a refusal, or "outcome unknown"."""
+"""Answers of a DLEDGER group's leader to clients: SUCCESS, a refusal, or "outcome unknown"."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ TOPIC = "DefaultCluster_REPLY_TOPIC"
 
 @attrs.define
 class FakeProducers:
-    """Who is connected, and how often somebody asked."""
+    """Connected producers, and how often their groups were asked for."""
 
     table: dict[str, list[tuple[Channel, ClientInfo]]] = attrs.Factory(dict)
     looks: int = 0

@@ -588,7 +588,7 @@ def test_batch_that_cannot_be_one_is_illegal_and_nothing_of_it_is_stored(
     assert side.store.messages == []
 
 
-# Where the store, the disk or the slave have the last word.
+# Answers that depend on the store, the disk or the slave.
 
 
 def test_slave_refuses_sends_and_creates_no_topic() -> None:

@@ -1,4 +1,4 @@
-"""What a node of a set does with each request, in every role."""
+"""Modes in which a node of a set handles each request, in every role."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from trioha.errors import RemoteProtocolError
 from trioha.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
 from trioha.wire.codes import RequestCode
 
-# As a 4.9.8 broker answers, and with what 5.x adds.
+# Answers of a 4.9.8 broker, with the fields that 5.x adds.
 JAVA_TOPICS = b"""{"dataVersion":{"counter":3,"timestamp":1700,"stateVersion":0},
 "topicConfigTable":{"Orders":{"attributes":{},"order":false,"perm":6,"readQueueNums":4,
 "topicFilterType":"SINGLE_TAG","topicName":"Orders","topicSysFlag":0,"writeQueueNums":4}},

@@ -17,7 +17,7 @@ from trioha.store.message_store import FileMessageStore
 
 
 class Woken:
-    """Who was told of what."""
+    """Queue and end of each call that wakes waiting pulls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int, int]] = []

@@ -67,7 +67,7 @@ class ScriptedGroup:
         self._scheduler = Scheduler()
         self._members: dict[str, SimMember] = {}
         self._network = _ToldNetwork(self._scheduler, self._deliver)
-        # `stand` makes members forget whom they have heard, which no lease survives.
+        # `stand` makes members forget which peers they have heard; no lease survives that.
         self._invariants = Invariants(self._members, all_disks_whole=False, timeouts_are_real=False)
         self._configuration = Configuration.of("n0")
         self._tells_packets = False
@@ -76,7 +76,7 @@ class ScriptedGroup:
         self._reads = 0
 
     def run(self, commands: list[str]) -> list[str]:
-        """What is said while these run."""
+        """Run the commands; return what the group says meanwhile."""
         self._scheduler.trace.clear()
         for command in commands:
             name, *words = command.split()

@@ -1,4 +1,4 @@
-"""Who may begin, and who may not: by what members say of themselves."""
+"""Members that may begin, and members that may not: by what members say of themselves."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ def test_a_note_with_a_false_field_is_refused(field: int, value: object, says: s
 
 @pytest.mark.parametrize("seed", range(300))
 def test_no_order_of_events_founds_a_group_twice(seed: int) -> None:
-    """Members of three start, exchange notes, die and lose disks in any order: whoever has begun
-    on one disk and was wiped never begins again with a vote."""
+    """Members of three start, exchange notes, die and lose disks in any order: a member that has
+    begun on one disk and was wiped never begins again with a vote."""
     rng = Random(seed)
     disks = {one: 0 for one in _FOUNDERS}
     births: dict[str, Birth | None] = dict.fromkeys(_FOUNDERS)

@@ -1,4 +1,4 @@
-"""Who belongs to the group, and since where in the log."""
+"""Members of the group, and the log offset from which each configuration holds."""
 
 from __future__ import annotations
 

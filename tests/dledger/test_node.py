@@ -191,7 +191,7 @@ def test_a_follower_and_a_leader_alone_wait_for_every_fsync() -> None:
 
 
 def _commits(done: list[Ready]) -> list[tuple[str, int]]:
-    """Pushes without bytes: to whom, and how much is committed."""
+    """Return target and committed offset of each push without bytes."""
     return [
         (message.target, message.committed_offset)
         for message in _said(done)
@@ -200,7 +200,7 @@ def _commits(done: list[Ready]) -> list[tuple[str, int]]:
 
 
 def _level_leader(settings: RaftSettings) -> tuple[RaftNode, _Log]:
-    """Leads n1 and n2, which hold all that it does, and has told them so."""
+    """Return a leader of n1 and n2, which hold its whole log and were told of the commit."""
     node, log = _node("n0", "n1", "n2", settings=settings)
     node.on_time(5000)
     _drain(node, log, 5000)

@@ -1,4 +1,4 @@
-"""The greeting of two members: who is let in, and what a stranger hears."""
+"""The greeting of two members: the peers that are let in, and the answer to a stranger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where two logs part: against logs written out byte by byte."""
+"""Offsets at which two logs part, against logs written out byte by byte."""
 
 from __future__ import annotations
 

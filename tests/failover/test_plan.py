@@ -206,7 +206,7 @@ def test_an_old_master_that_answers_tells_exactly_how_far_it_was() -> None:
 def test_an_old_master_of_an_older_term_or_that_lost_power_tells_nothing_of_the_loss(
     old: ReplicaFacts,
 ) -> None:
-    """What it lacks may have been acknowledged by a master that is silent now."""
+    """A master that is silent now may have acknowledged what the old master lacks."""
     dead = attrs.evolve(DEAD, home_id=2, address="10.0.0.3:10911")
     slave = attrs.evolve(SLAVE, sync=False, follows=dead.address)
     plan = make_plan(facts(old, slave, dead), to=1)

@@ -1,4 +1,4 @@
-"""Who may follow a master."""
+"""Peers that may follow a master."""
 
 from __future__ import annotations
 

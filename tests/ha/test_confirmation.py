@@ -98,7 +98,7 @@ def test_the_same_number_with_another_nonce_is_another_term() -> None:
     serves = word(OTHER_THIRD, 900, standing=Standing.MASTER)
     found = asked(NODE, serves, remembered=True)
     assert (found.ruling, found.known) == (Ruling.NEWER, known(OTHER_THIRD))
-    # Neither of the two serves: an operator decides, whoever else speaks.
+    # Neither of the two serves: an operator decides, whatever a third node says.
     found = asked(NODE, word(OTHER_THIRD, 900), LEVEL, remembered=True, patience_over=True)
     assert found.ruling is Ruling.WAIT
     assert "1 (b:10911) knows another epoch 3" in found.words
@@ -106,7 +106,7 @@ def test_the_same_number_with_another_nonce_is_another_term() -> None:
 
 
 def test_a_longer_log_of_an_older_term_that_never_counted_is_no_objection() -> None:
-    """In a pair a node began a term alone, and what it wrote there was acknowledged to nobody."""
+    """In a pair a node began a term alone, and nothing that it wrote there was acknowledged."""
     assert asked(NODE, word(term(2, 300, nonce=22), 2000, knows=THIRD_TERM)).ruling is (
         Ruling.CONFIRMED
     )

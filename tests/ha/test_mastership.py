@@ -50,7 +50,7 @@ def promoted(node: Node, epoch: int, log_end: int = 100) -> None:
 
 
 def successor_of(node: Node, epoch: int, log_end: int = 100) -> EpochHistory:
-    """What the history of a slave of this node is after its promotion."""
+    """Return the history of a slave of this node after its promotion."""
     other = Node(1, master=False)
     other.it.adopt(node.it.history)
     promoted(other, epoch, log_end)
@@ -267,7 +267,7 @@ def test_only_its_own_terms_count_as_begun_by_a_node() -> None:
 
 
 def test_a_term_that_another_node_began_under_the_same_nonce_is_not_its_own() -> None:
-    """Whoever forges an operator's ticket may give it to two nodes."""
+    """A forger of an operator's ticket may give it to two nodes."""
     node, other = Node(), Node(1, master=False)
     promoted(node, 2)
     other.it.adopt(node.it.history)

@@ -1,4 +1,4 @@
-"""How far readers of a node may see: what a slave holds, in sets of three and more."""
+"""Limit of a node's readers: what a slave holds, in sets of three and more."""
 
 from __future__ import annotations
 

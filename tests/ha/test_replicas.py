@@ -176,7 +176,7 @@ def answer_after(replicas: Replicas, replica: SlaveReplica, waited_ms: int, now_
 
 
 def stalls_after_ms(replicas: Replicas, replica: SlaveReplica, now_ms: int) -> int:
-    """How long the slave may answer nothing until puts no longer wait for it."""
+    """Return how long the slave may answer nothing until puts no longer wait for it."""
     end = replica.slave_ack_offset + 10
     replicas.transferred(replica, 10, end, now_ms)
     at_ms = now_ms

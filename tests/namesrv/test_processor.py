@@ -177,7 +177,7 @@ def test_a_deposed_master_is_refused_and_told_who_took_its_place() -> None:
     info = ClusterInfo.decode(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body_bytes())
     assert dict(info.broker_addr_table["broker-a"].broker_addrs) == {0: successor.address}
     assert namesrv.events.of("master_refused")[0]["master"] == successor.address
-    # As a slave of its successor it is welcome.
+    # The name server accepts it as a slave of its successor.
     follower = attrs.evolve(MASTER, broker_id=1)
     answer = namesrv.ask(register_request(follower))
     assert answer.ext_fields["masterAddr"] == successor.address

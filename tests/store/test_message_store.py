@@ -397,7 +397,7 @@ def test_a_full_disk_refuses_writes_and_reads_go_on(
     assert not store.statistics().writable
     assert events.names().count("write_refused") == 1
     monkeypatch.setattr(os, "posix_fallocate", real)
-    # Nobody restarts anything: a second later a put finds out.
+    # Without a restart: a second later a put finds that there is room.
     assert store.put_message(message(bytes(600)), 4100).status is PutStatus.NOT_WRITABLE
     assert store.put_message(message(bytes(600)), 6000).status is PutStatus.PUT_OK
     assert events.names().count("write_resumed") == 1

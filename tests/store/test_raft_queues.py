@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Iterator[FileMessageStore]:
 
 
 def put(store: FileMessageStore, count: int = 1, *, topic: str = "T", tags: str = "") -> int:
-    """Where the last of them begins."""
+    """Put messages; return the offset of the last."""
     return [store.put_message(message(topic=topic, tags=tags), 1000) for _ in range(count)][
         -1
     ].phy_offset

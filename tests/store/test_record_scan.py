@@ -1,4 +1,4 @@
-"""What a walk takes for a record when power has failed: bytes up to a page's end, zeros behind."""
+"""Records that a walk accepts after a power failure: bytes up to a page's end, then zeros."""
 
 from __future__ import annotations
 

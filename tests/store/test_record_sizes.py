@@ -39,7 +39,7 @@ def test_a_body_that_has_changed_is_found(sys_flag: int) -> None:
     damaged = record.replace(b"hello", b"hallo")
     with pytest.raises(RecordError, match="the record at 1000 has another checksum"):
         whole_records(damaged, 1000)
-    # Of the one that is not whole nothing is said.
+    # An incomplete record is not checked.
     assert whole_records(record + damaged[:-1], 1000) == len(record)
 
 

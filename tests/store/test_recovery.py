@@ -1,4 +1,4 @@
-"""What a store makes of files that a crash, a power cut or a hand left behind."""
+"""Recovery of files that a crash, a power cut or an operator left behind."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_projection(store: FileMessageStore, config: StoreConfig) -> None:
 
 
 def remove_point(config: StoreConfig) -> None:
-    """As if a Java broker had written the checkpoint last."""
+    """Write the checkpoint as a Java broker does, without a recovery point."""
     checkpoint = read_checkpoint(config.checkpoint_path)
     stamp = checkpoint.physic_msg_timestamp
     write_checkpoint(
@@ -146,7 +146,7 @@ class Crashed:
     root: Path
     tree: dict[str, bytes] = attrs.field(repr=False)
     safe: int
-    """Its recovery point."""
+    """Recovery point of the store."""
 
 
 @pytest.fixture(scope="module")
@@ -664,7 +664,7 @@ class Disk:
         monkeypatch.setattr(os, "replace", self.replace)
 
     def unlink(self, path: Path, *, dir_fd: int | None = None) -> None:
-        # What is made anew under this name has none of the old file's pages.
+        # A new file of this name has none of the old file's pages.
         if path.is_relative_to(self.root):
             self.files.pop(str(path.relative_to(self.root)), None)
         self._unlink(path, dir_fd=dir_fd)

@@ -477,7 +477,7 @@ def test_an_epochs_file_that_was_there_is_missed(config: StoreConfig) -> None:
     store.close()
 
 
-# What an operator gives up.
+# Losses that an operator accepts.
 
 
 @pytest.mark.parametrize("clean", [True, False])

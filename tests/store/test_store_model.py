@@ -146,7 +146,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, size=st.integers(0, 300), cut=st.floats(0, 1), finish=st.booleans())
     def append_raw(self, topic: str, size: int, cut: float, finish: bool) -> None:
-        """As a slave: one record in two pieces, or half of one and then a promotion."""
+        """Append as a slave: one record in two pieces, or half of one and then a promotion."""
         dispatch_all(self.store)
         end = self.store.max_phy_offset
         put = self.make(topic, 1, size, "TagA")

@@ -1,4 +1,4 @@
-"""What operators ask of a member, and when they hear how it ended."""
+"""Requests of operators to a member, and when each is answered with its outcome."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ SEGMENT = 4096
 
 @pytest.fixture
 def logs() -> Iterator[list[RaftLog]]:
-    """Those in it are closed in the end."""
+    """Return a list; close the logs in it in the end."""
     opened: list[RaftLog] = []
     yield opened
     for log in opened:
@@ -64,14 +64,14 @@ def opened(root: Path, logs: list[RaftLog]) -> RaftLog:
 
 
 def reopened(log: RaftLog, logs: list[RaftLog]) -> RaftLog:
-    """After kill -9."""
+    """Reopen the log after kill -9."""
     crash(log.store)
     logs.remove(log)
     return opened(log.store.config.root, logs)
 
 
 def recovered(log: RaftLog, logs: list[RaftLog]) -> tuple[RaftLog, TermTable, Configuration]:
-    """After kill -9, with what it found."""
+    """Reopen the log after kill -9; return it with the terms and members found."""
     crash(log.store)
     logs.remove(log)
     log, found = open_member(member_config(log.store.config.root))
@@ -79,7 +79,7 @@ def recovered(log: RaftLog, logs: list[RaftLog]) -> tuple[RaftLog, TermTable, Co
     return log, found.terms, found.configurations.latest
 
 
-# What recovery finds.
+# Recovery.
 
 
 def test_an_empty_store_has_the_founders_and_no_term(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_term_that_was_noted_and_never_written_leaves_no_trace(
     log, terms, _ = recovered(leader, logs)
     assert terms.rows == ((1, 0),)
     assert log.store.max_phy_offset == start
-    # Bytes of the old term, from a third leader who has more of them.
+    # Bytes of the old term, from a third leader that has more of them.
     put(log, 0)
     log, terms, _ = recovered(log, logs)
     assert terms.rows == ((1, 0),)

@@ -37,7 +37,7 @@ class Member:
     terms: TermTable
     configurations: ConfigurationTable
     ends: list[int]
-    """Where records and blanks end."""
+    """Offsets at which records and blanks end."""
 
     @property
     def end(self) -> int:
@@ -78,14 +78,14 @@ class GroupMachine(RuleBasedStateMachine):
             member.ends.append(start)
         assert start == member.end, (start, member.end, segment)
 
-    # What leaders do.
+    # Leaders.
 
     @rule(number=MEMBERS)
     def lead(self, number: int) -> None:
         member = self.members[number]
         if member.end < self.committed or member.terms.term_at(self.committed) != self.committed_in:
             return  # nobody would vote for it
-        # As the tables in the log tell a new leader.
+        # A new leader knows the ends of queues from the tables in the log.
         for key, end in self.queue_ends.items():
             if member.log.store.appended_max_offset(*key) == 0:
                 member.log.store._queues.find_or_make(*key).start_at(end)
@@ -131,7 +131,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert result.status is PutStatus.PUT_OK, result.reason
             self._appended(member, start)
 
-    # What followers do.
+    # Followers.
 
     @precondition(lambda self: self.leader is not None)
     @rule(rest=st.sampled_from([8, 9, 100, 250, 400]))
@@ -153,7 +153,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leader is not None)
     @rule()
     def commit(self) -> None:
-        """With a third member that is always there."""
+        """Commit with a third member that is always there."""
         assert self.leader is not None
         leader = self.members[self.leader]
         leader.log.store.flush()
@@ -205,7 +205,7 @@ class GroupMachine(RuleBasedStateMachine):
         member.terms = member.terms.cut(end)
         member.configurations = member.configurations.cut(end)
 
-    # What happens to them.
+    # Flushes, deletions and crashes.
 
     @rule(number=MEMBERS)
     def flush(self, number: int) -> None:
@@ -241,7 +241,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(number=MEMBERS, where=st.floats(0, 1), torn=st.integers(0, 60))
     def lose_power(self, number: int, where: float, torn: int) -> None:
-        """Of what was not flushed a beginning is left; at its end half a record."""
+        """Keep a beginning of the unflushed bytes; it may end in half a record."""
         member = self.members[number]
         store = member.log.store
         flushed = store.flushed_offset
@@ -266,11 +266,11 @@ class GroupMachine(RuleBasedStateMachine):
         member.log = log
         found_end = log.store.max_phy_offset
         if end is not None and found_end > end:
-            # Of a blank the first bytes are enough.
+            # The first bytes of a blank are enough.
             assert found_end % SEGMENT_BYTES == 0
             assert found_end == next(one for one in member.ends if one > end)
         elif end is not None and found_end < end:
-            # One that nothing follows does not count.
+            # A blank that nothing follows does not count.
             assert end % SEGMENT_BYTES == 0
             assert found_end == max(one for one in member.ends if one < end)
         self._cut(member, log.store.max_phy_offset)
@@ -279,7 +279,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert found.terms == member.terms
         assert found.configurations == member.configurations
 
-    # What must always hold.
+    # Invariants.
 
     @invariant()
     def same_terms_same_bytes(self) -> None:

@@ -83,7 +83,7 @@ def new_topic(member: Member, name: str = "T") -> None:
 
 
 def ask(member: Member, command: RemotingCommand) -> tuple[RemotingCommand | None, FakeChannel]:
-    """What is answered at once, and where the rest will be."""
+    """Return the immediate answer, and the channel for later ones."""
     channel = FakeChannel()
     response = member.core.handlers[command.code](channel, command, at())
     member.batch()
@@ -461,7 +461,7 @@ def test_progress_of_deliveries_is_behind_them_in_the_log(pair: Pair) -> None:
     assert leader.queue("T")[0] < leader.bodies()[-1][0]
     pair.level()
     assert other.core.schedule.offsets() == {1: 1}
-    # Whoever has the progress has the delivery: the next leader makes it no second time.
+    # A member with the progress has the delivery: the next leader does not repeat it.
     pair.fail_over()
     other.core.deliveries.run_due(at(100_000))
     assert len(other.queue("T")) == 1
@@ -566,7 +566,7 @@ def test_a_queue_begun_anew_is_not_taken_for_the_deleted_one(pair: Pair) -> None
 
 
 def test_a_snapshot_tells_of_queues_that_are_gone(pair: Pair) -> None:
-    """Whoever starts reads on from the newest snapshot, and never meets the deletion."""
+    """A member that starts reads from the newest snapshot on, and never meets the deletion."""
     filled(pair)
     leader, other = pair.leader, pair.other
     leader.delete_topic("T")

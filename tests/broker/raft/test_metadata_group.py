@@ -52,10 +52,10 @@ class Group(RuleBasedStateMachine):
                     member.close()
                 self.folder.cleanup()
 
-    # What clients do, to whoever believes to lead.
+    # Clients, at any member that believes that it leads.
 
     def actor(self, who: int) -> Member | None:
-        """That member if it serves, deposed or not; else the leader, if that does."""
+        """Return that member if it serves, deposed or not; else the leader, if it serves."""
         for one in (who, self.leader):
             if one >= 0 and self.serving[one]:
                 return self.members[one]
@@ -123,11 +123,11 @@ class Group(RuleBasedStateMachine):
             member.core.metadata.flush()
             member.raft._write_snapshot()
 
-    # What the group does.
+    # Replication and elections.
 
     @rule(who=MEMBERS, part=st.sampled_from([0.3, 1.0]))
     def replicate(self, who: int, part: float) -> None:
-        """The newest leader's log to one other, which stops leading if it did."""
+        """Copy the newest leader's log to another member, which stops leading if it did."""
         if who == self.leader or self.leader < 0:
             return
         source, target = self.members[self.leader], self.members[who]
@@ -158,7 +158,7 @@ class Group(RuleBasedStateMachine):
 
     @rule(who=MEMBERS)
     def tell(self, who: int) -> None:
-        """One of the others hears of the commit, as far as its log is the leader's."""
+        """Tell a follower of the commit, as far as its log is the leader's."""
         if self.leader >= 0 and who != self.leader and not self.serving[who]:
             self.members[who].commit(min(self.commit, self.common(who)))
 
@@ -182,7 +182,7 @@ class Group(RuleBasedStateMachine):
 
     @rule()
     def level(self) -> None:
-        """All have all, but the last that is committed."""
+        """Copy the leader's whole log to all members; tell them of the commit."""
         for who in range(3):
             self.replicate(who, 1.0)
         self.advance()
@@ -204,7 +204,7 @@ class Group(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1))
     def install(self, who: int) -> None:
-        """The leader no longer has what this one lacks; member 2 keeps all for the model."""
+        """The leader no longer has what this member lacks; member 2 keeps all for the model."""
         if self.leader >= 0 and who != self.leader:
             self.replicate(2, 1.0)
             self.depose(who)
@@ -225,7 +225,7 @@ class Group(RuleBasedStateMachine):
         return (terms[-1][0] if terms else 0), self.members[who].end
 
     def common(self, who: int) -> int:
-        """Up to where a member's log is the leader's: by terms, as COMPARE finds it."""
+        """Return the offset up to which a member's log is the leader's: by terms, like COMPARE."""
         assert self.leader >= 0
         ours, theirs = self.terms[who], self.terms[self.leader]
         same = 0
@@ -237,7 +237,7 @@ class Group(RuleBasedStateMachine):
                 ends.append(terms[same][1])
         return min(ends)
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def tables_of_followers_are_what_is_committed_to_them(self) -> None:

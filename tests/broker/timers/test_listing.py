@@ -1,4 +1,4 @@
-"""What a master tells slaves of RocketMQ 5 about its timer messages."""
+"""Answers of a master to slaves of RocketMQ 5 about its timer messages."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class TimerMachine(RuleBasedStateMachine):
         self.handles: dict[str, str] = {}
         self.recalled: Counter[str] = Counter()
         self.was_cut = False
-        """What was delivered before may come again."""
+        """Whether delivered messages may come again."""
 
     @rule(delay_ms=st.sampled_from([1, 900, 1_000, 1_001, 5_000, 3_600_000, 30_000_000]))
     def send(self, delay_ms: int) -> None:

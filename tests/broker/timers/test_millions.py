@@ -64,7 +64,7 @@ def test_memory_holds_a_window_of_millions(monkeypatch: pytest.MonkeyPatch) -> N
     assert timers.pending_count == COUNT
     window = timers._window
     assert len(window) <= 2 * CAPACITY
-    # What is there is what comes first.
+    # The window holds the timers that are due first.
     assert window.limit is not None
     limit_ms = due_of(window.limit)
     within = sum(time <= limit_ms for time in times) * (COUNT // PIECE)

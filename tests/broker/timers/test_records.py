@@ -1,4 +1,4 @@
-"""What a delay property does to a send, and what answers wrong ones get."""
+"""Effects of a delay property on a send, and the answers to wrong ones."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def shows_what_no_slave_holds(patch: pytest.MonkeyPatch) -> None:
 
 
 def shows_its_own_tail_from_before(patch: pytest.MonkeyPatch) -> None:
-    """Readers see what lies before the newest term, whoever wrote it."""
+    """Readers see what lies before the newest term, whichever node wrote it."""
 
     def begin(self: ReadersLimit, nonce: bytes) -> None:
         newest = self._mastership.newest
@@ -141,7 +141,7 @@ def hands_over_before_the_target_is_level(patch: pytest.MonkeyPatch) -> None:
 
 
 def resumes_its_term_after_a_crash(patch: pytest.MonkeyPatch) -> None:
-    """A master that lost its tail goes on without asking who holds it."""
+    """A master that lost its tail goes on without asking which node holds it."""
     real = Roles.start
 
     def start(self: Roles) -> None:

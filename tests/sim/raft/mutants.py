@@ -38,7 +38,7 @@ class Mutant:
     right: str
     wrong: str
     why: str
-    """What goes wrong, and where it was seen."""
+    """The fault, and where it was seen."""
     seed: int
     """The first seed that shows it."""
 

@@ -1,4 +1,4 @@
-"""How long a group is without a leader, and what does not make it lose one: default timers."""
+"""Times without a leader, and events that must not cost a group its leader: default timers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Group:
         self.wait(lambda: self.leader() is not None)
 
     def leader(self) -> SimMember | None:
-        """Who serves with the newest term."""
+        """Return the serving member with the newest term."""
         serving = [
             one for one in self.simulation.members.values() if one.is_up and one.node.is_serving
         ]

@@ -16,8 +16,8 @@ from trioha.sim.raft.simulation import run_options, run_seed
 
 _QUICK = 60
 _CAMPAIGN = 2000
-# What a campaign of 2,000 seeds must have seen, or it proves less than it claims. A smaller one of
-# drawn seeds must have seen half of its share: some faults are rare and come in clusters.
+# Counts that a campaign of 2,000 seeds must reach, or it proves less than it claims. A smaller one
+# of drawn seeds must reach half of its share: some faults are rare and come in clusters.
 _FLOORS = {
     "elections": 4000,
     "early rounds": 2000,

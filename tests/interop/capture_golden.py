@@ -91,7 +91,7 @@ def command_name(code: int) -> str:
 
 
 def variant(request: RemotingCommand, response: RemotingCommand | None) -> str:
-    """What sets this exchange apart from others of its code."""
+    """Return what sets this exchange apart from others of its code."""
     parts = []
     fields = request.ext_fields
     properties = str(fields.get("i", fields.get("properties", "")))

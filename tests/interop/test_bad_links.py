@@ -61,7 +61,7 @@ def test_a_slave_with_a_longer_log_is_told_of_in_words(
     master_make: Make, slave_make: Make, processes: Processes, clients: Clients, tmp_path: Path
 ) -> None:
     namesrv = trioha_namesrv(processes).start().address
-    # What was once a master of its own becomes a slave without having been emptied.
+    # A broker that was once a master of its own becomes a slave without having been emptied.
     stray_store = tmp_path / "stray"
     stray = BROKERS[slave_make](
         processes, namesrv, name="stray", store=stray_store, settings=SMALL_FILES

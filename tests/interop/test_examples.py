@@ -1,4 +1,4 @@
-"""What RocketMQ's example programs do, by the stock Java client at both makes: the same outcomes.
+"""RocketMQ's example programs, by the stock Java client at both makes: the same outcomes.
 
 The programs themselves print little that a test could compare, so ours do the same and tell more.
 """

@@ -175,7 +175,7 @@ def check_failures(failing: StockConsumer, topic: str) -> None:
 
 
 def wait_for_dead_letters(reader: JavaReader, group: str) -> list[Received]:
-    """What is in the group's dead letter queue, once it is there."""
+    """Wait for messages in the group's dead letter queue; return them."""
     deadline = time.monotonic() + RETRIED_S
     while True:
         try:

@@ -183,7 +183,7 @@ def test_broker_status(admin: MqAdmin, meeting: Meeting, scene: Scene, namesrv: 
     )
     assert java_ranges in (our_ranges, "null")  # Java's has none in its first minute
     assert our_ranges.count("[") == 13
-    # What tools and exporters look for is in ours too.
+    # Ours has every key that tools and exporters look for.
     log = "commitLogDiskRatio_"  # and a path
     assert {name for name in theirs if not name.startswith(log)} <= set(ours)
     assert sum(name.startswith(log) for name in ours) == 1

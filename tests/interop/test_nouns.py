@@ -55,7 +55,7 @@ def ask(meeting: Meeting, make: Make, code: RequestCode, **fields: Any) -> Any:
 
 
 def state_of(meeting: Meeting, make: Make, topic: str, group: str) -> tuple[Any, Any]:
-    """What one broker holds of a topic and a group; None where it has none."""
+    """Return one broker's topic and group; None where it has none."""
     topics = topic_table_from_dict(ask(meeting, make, RequestCode.GET_ALL_TOPIC_CONFIG))[1]
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     groups = group_table_from_dict(ask(meeting, make, code))[1]
@@ -63,7 +63,7 @@ def state_of(meeting: Meeting, make: Make, topic: str, group: str) -> tuple[Any,
 
 
 def state(meeting: Meeting, topic: str, group: str) -> list[object]:
-    """What both brokers and both name servers hold of a topic and a group, without their names."""
+    """Return what both brokers and both name servers hold of topic and group, without the names."""
     found: list[object] = []
     for make in BOTH:
         one, other = state_of(meeting, make, topic, group)

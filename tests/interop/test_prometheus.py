@@ -28,7 +28,7 @@ _METRIC = re.compile(r"\b((?:trioha|rocketmq)_[a-z0-9_]+)\b")
 
 @pytest.fixture
 def tools() -> str:
-    """Where promtool is. Debian's package `prometheus` has both programs."""
+    """Return the path of promtool. Debian's package `prometheus` has both programs."""
     promtool, prometheus = shutil.which("promtool"), shutil.which("prometheus")
     if promtool is None or prometheus is None:
         unavailable("no promtool and prometheus here; apt-get install prometheus")

@@ -61,7 +61,7 @@ class Talk:
             self._send()
 
     def say_until_stored(self, broker: str = "") -> None:
-        """Send until one is stored (by that broker): whoever leads next takes it."""
+        """Send until a message is stored (by that broker): the next leader takes it."""
         deadline = time.monotonic() + CARRY_ON_S
         self.brokers.clear()
         while not self.brokers if not broker else broker not in self.brokers:
@@ -114,7 +114,7 @@ def test_a_client_goes_through_kills_of_leaders_without_a_restart(
     leader = group.wait_for_leader()
     wait_for_progress(leader.address, "readers", TOPIC, QUEUES, PROGRESS_S)
 
-    # Progress is in the log: who leads next knows it to the last message, and repeats none.
+    # Progress is in the log: the next leader knows it to the last message, and repeats none.
     consumer.stop()
     leader.kill()
     talk.say_until_stored()
@@ -151,7 +151,7 @@ def test_mqadmin_sees_a_sane_cluster(
     talk.say_until_stored()
     talk.say(2 * QUEUES)
     check_all_heard(consumer, talk.stored)
-    # Who is gone is gone from the route; who leads has its place.
+    # The dead member is gone from the route; the new leader has its place.
     _check_cluster(admin, group, talk)
     revive(group, lost)
     _check_cluster(admin, group, talk)

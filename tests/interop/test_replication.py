@@ -113,7 +113,7 @@ def test_a_sync_master_waits_for_a_slave_of_the_other_make(
     bodies = [f"safe {number}" for number in range(100)]
     assert {result.status for result in producer.send_all("T", bodies)} == {"SEND_OK"}
     assert producer.send("T", "", random_bytes=3_500_000).status == "SEND_OK"
-    # What was acknowledged is at the slave already.
+    # The acknowledged messages are at the slave already.
     end = end_of_log(cluster.master.commitlog).offset
     assert first_difference(cluster.master.commitlog, cluster.slave.commitlog, end) is None
     cluster.slave.kill()

@@ -66,7 +66,7 @@ def fill(producer: StockProducer, topic: str) -> int:
 
 
 def essence(message: Received) -> tuple[object, ...]:
-    """What must not change, whoever serves it."""
+    """Return the parts that must not change, whichever broker serves the message."""
     return (
         *(message.queue_id, message.queue_offset, message.commit_log_offset, message.sha256),
         *(message.msg_id, message.offset_msg_id, message.tags, message.keys, message.store_size),

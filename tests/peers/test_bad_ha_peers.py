@@ -34,7 +34,7 @@ HANDSHAKE_OF_RELEASE_5 = struct.pack(">iHHi", 1, 0, 0, 15) + b"127.0.0.1:10911"
 
 
 def send_some(broker: Node, count: int = 20) -> int:
-    """Where the log ends afterwards."""
+    """Send messages; return the end of the log afterwards."""
     put_topic(broker.address, "T")
     for number in range(count):
         command = send_command(
@@ -47,7 +47,7 @@ def send_some(broker: Node, count: int = 20) -> int:
 
 
 def words_of(namesrv: Node) -> str:
-    """What `ha status` tells, blanks of the tables apart."""
+    """Return what `ha status` prints."""
     return run_trioha("ha", "status", "-n", namesrv.address).out
 
 
@@ -227,7 +227,7 @@ class FakeMaster:
 
 @pytest.fixture
 def log(processes: Processes, namesrv: Node) -> bytes:
-    """What a broker that is gone has written."""
+    """Return the log of a broker that is gone."""
     donor = trioha_broker(processes, namesrv.address, name="donor", settings=SETTINGS).start()
     end = send_some(donor)
     donor.stop()
@@ -236,7 +236,7 @@ def log(processes: Processes, namesrv: Node) -> bytes:
 
 @pytest.fixture
 def fake_master(request: pytest.FixtureRequest, log: bytes) -> Iterator[FakeMaster]:
-    """Behaves badly once, as the test's parameter says, then ships the log."""
+    """Start a master that behaves badly once, as the test's parameter says, then ships the log."""
 
     def behave(offset: int) -> bytes:
         return TRANSFER_HEADER.pack(offset, len(log) - offset) + log[offset:]

@@ -74,7 +74,7 @@ def root(name: str, tmp_path: Path) -> Path:
 @pytest.fixture
 def store(root: Path) -> Iterator[FileMessageStore]:
     store = FileMessageStore.open(config_of(root), NullSink(), wall_ms=WALL_MS)
-    # As a broker does from its start; the index of a killed store is filled again here.
+    # A broker does this from its start; it fills the index of a killed store again.
     while store.dispatch(1 << 20):
         pass
     yield store

@@ -1,4 +1,4 @@
-"""What strangers and broken clients send to a live broker; another client never notices."""
+"""Frames of strangers and broken clients at a live broker; another client never notices."""
 
 from __future__ import annotations
 

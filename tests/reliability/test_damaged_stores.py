@@ -92,7 +92,7 @@ def test_a_flipped_byte_in_an_old_segment_is_found_by_verify(filled: Fill) -> No
     victim = next(m for m in stored if m.place.phy_offset > 256 * 1024 and m.size > 40)
     old = it.segments[1]
     flip_byte(old, victim.place.phy_offset - int(old.name) + 88 + 30)
-    # The recovery point lies far behind it: it starts, and tells whoever asks.
+    # The recovery point lies far beyond the damage: the broker starts, and `log verify` finds it.
     it.node.start()
     verified = run_trioha("log", "verify", str(it.store))
     assert verified.code == 1, verified

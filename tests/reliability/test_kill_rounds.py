@@ -73,7 +73,7 @@ class Rounds:
         self.faults.append(fault)
         master, slave = self.cluster.master, self.cluster.slave
         wait_in_sync(master)
-        # Where the master lives on, a slower load, or its log would outgrow the checks.
+        # If the master lives on, the load is slower, or its log would outgrow the checks.
         pace_s = rng.uniform(0.002, 0.01) if fault.startswith("slave") else 0.0
         senders = rng.randint(1, 4)
         load = Load(

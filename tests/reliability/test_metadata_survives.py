@@ -103,6 +103,6 @@ def test_a_planned_switch_loses_no_commit_and_no_topic_even_where_nobody_waits_f
         done = run_trioha("failover", "broker-a", "--yes", "-n", cluster.namesrv)
         assert done.code == 0, done.out + done.err
         changes.stop()
-        # What the old master took when it was a slave already it tells the new one.
+        # The old master tells the new one what it took when it was a slave already.
         wait_until("all there", partial(is_all_there, changes, slave))
         nodes.reverse()

@@ -53,7 +53,7 @@ def test_a_stop_under_load_answers_what_it_stored_and_leaves_the_slave_level(
     history = LoadHistory("T")
     history.add(load.sent)
     history.check(master.commitlog)
-    # Whoever was not answered may send again without fear: his message is not there.
+    # A producer without an answer may safely send again: its message is not there.
     unanswered = {sent.name for sent in load.sent if sent.code is None}
     stored = {message.name for message in stored_messages(master.commitlog, "T")}
     assert not unanswered & stored

@@ -1,4 +1,4 @@
-"""What senders of a SYNC_MASTER feel of a slave that is killed, comes back, or stops.
+"""Sends to a SYNC_MASTER whose slave is killed, comes back, or stops.
 
 RocketMQ holds one send for 3 s after the kill and goes 5 s without an OK after the return.
 """

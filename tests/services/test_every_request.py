@@ -48,7 +48,7 @@ OPEN_READS = {
     Code.GET_TIMER_METRICS,
     Code.GET_ALL_MESSAGE_REQUEST_MODE,
 }
-"""What slaves of another make poll. Without accounts it is read by everybody, as routes are."""
+"""Codes that slaves of another make poll. Without accounts any caller may, as with routes."""
 PROVEN_BY_OPERATORS = {Code.HA_RESYNC, Code.TRIOHA_RAFT_ADMIN}
 MEMBERS = 3
 OWN_CHALLENGES = {Code.HA_HELLO, Code.TRIOHA_RAFT_HELLO}
@@ -87,7 +87,7 @@ class Target:
 
     @property
     def codes(self) -> list[Code]:
-        """Every code that not everybody may send here."""
+        """Codes that strangers may not send here."""
         return [
             code
             for code, one in REQUIREMENTS[self.port].items()
@@ -101,7 +101,7 @@ class Target:
         ]
 
     async def state(self) -> list[object]:
-        """What strangers could have changed."""
+        """Return the state that strangers could have changed."""
         codes: tuple[Code, ...] = (Code.GET_ROUTEINFO_BY_TOPIC, Code.GET_NAMESRV_CONFIG)
         if self.port is Port.BROKER:
             codes = (Code.GET_BROKER_CONFIG, Code.GET_ALL_TOPIC_CONFIG, Code.GET_MAX_OFFSET)

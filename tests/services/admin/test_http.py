@@ -160,7 +160,7 @@ async def test_a_peer_that_goes_away_ends_nothing_else(
 
 
 async def test_the_port_lies_beside_the_remoting_port_and_may_be_missing() -> None:
-    for _ in range(50):  # the port beside a free one may be somebody else's
+    for _ in range(50):  # the port beside a free one may be in use
         events = RecordedEvents()
         remoting = open_listener("127.0.0.1", 0)
         config = BrokerConfig(bind_address="127.0.0.1", listen_port=remoting.port)

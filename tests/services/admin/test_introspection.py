@@ -1,4 +1,4 @@
-"""What nodes tell of their inside: tasks and settings; brokers and name servers alike."""
+"""Tasks and settings that nodes report: brokers and name servers alike."""
 
 from __future__ import annotations
 

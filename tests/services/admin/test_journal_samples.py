@@ -1,4 +1,4 @@
-"""What the journal learns every ten seconds."""
+"""Samples that the journal gets every ten seconds."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Side:
         return None if answer is None else decoded(answer)
 
     async def told(self, count: int = 1) -> list[dict[str, Any]]:
-        """What was sent later, once so many answers are there."""
+        """Wait for so many later answers; return all of them."""
         with trio.fail_after(10):
             while len(self.channel.sent) < count:
                 await trio.lowlevel.checkpoint()

@@ -217,7 +217,7 @@ async def test_a_slave_that_is_refused_backs_off_and_shows_why(
         )
         assert words in str(refusals[0]["reason"])
         assert words in node.client.statistics().last_error
-        # How far it is behind a master that tells nothing is not zero but unknown.
+        # The gap to a master that tells nothing is unknown, not zero.
         assert node.client.statistics().gap_bytes is None
 
 

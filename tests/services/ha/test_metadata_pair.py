@@ -88,7 +88,7 @@ class Node:
         self.outboxes.before_answers = self.core.metadata.flush
 
     def kill(self) -> None:
-        """What it has written survives, nothing else."""
+        """Kill the node: only what it has written survives."""
         crash(self.store)
         self.master = None
 
@@ -108,7 +108,7 @@ class Node:
         self.core.become(role, 0)
 
     def ask(self, channel: FakeChannel, *requests: RemotingCommand) -> None:
-        """One read's worth of requests; answers come to the channel, now or later."""
+        """Handle one read's worth of requests; answers come to the channel, now or later."""
         with self.outboxes.batch():
             for request in requests:
                 instant = self.clock.instant()
@@ -203,7 +203,7 @@ class Link:
         self.nursery.start_soon(self._follow, transport, self.scope)
 
     def cut(self) -> None:
-        """What is on its way is lost."""
+        """Cut the link; bytes on their way are lost."""
         self.scope.cancel()
 
     async def level(self) -> None:
@@ -266,30 +266,30 @@ async def linked(master: Node, slave: Node, epoch: int, rng: random.Random) -> A
 
 
 class Clients:
-    """They change things, and remember what they were promised. Progress only grows."""
+    """Clients that change things and remember what they were promised. Progress only grows."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.number = 0
         self.asked: dict[int, tuple[str, str, int]] = {}
-        """By opaque: what, of whom, how far."""
+        """By opaque: kind, name and offset of the request."""
         self.promised: dict[str, int] = {}
         """``group/queue`` -> offset."""
         self.sent: dict[str, int] = {}
         self.created: set[str] = set()
         self.deleted: set[str] = set()
         self.condemned: set[str] = set()
-        """Somebody asked for their end, and may have had it."""
+        """Topics whose deletion was requested; they may be gone."""
         self.unsafe: set[str] = set()
         self.slave: Node | None = None
-        """Holds whatever is answered for as safe, at that very moment."""
+        """Node that holds each change at the moment at which the answer calls it safe."""
 
     def act(self, node: Node) -> None:
         channel = FakeChannel(on_send=self._take)
         node.ask(channel, *(self._request() for _ in range(self.rng.randint(1, 8))))
 
     def check(self, node: Node) -> None:
-        """Everything promised is there, and nothing that nobody asked for."""
+        """Assert that everything promised is there, and nothing that no client requested."""
         core = node.core
         for name, offset in self.promised.items():
             group, _, queue_id = name.partition("/")
@@ -353,7 +353,7 @@ def _request(code: RequestCode, fields: dict[str, str], opaque: int) -> Remoting
 
 
 async def run_load(link: Link, clients: Clients, rounds: int) -> None:
-    """Changes at the master while the link comes and goes."""
+    """Make changes at the master while the link comes and goes."""
     rng, connected = clients.rng, True
     clients.slave = link.slave
     for _ in range(rounds):

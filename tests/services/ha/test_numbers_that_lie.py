@@ -53,7 +53,7 @@ HOSTILE: tuple[Any, ...] = (
 
 
 def hello_of(known: int, *, wants: int = 0, history: int = 0) -> Hello:
-    """The hello of a stranger who says that it is a node of the set."""
+    """Return the hello of a stranger that says that it is a node of the set."""
     records = (EpochRecord(history, 0, 9, NONCE, True),) if history else ()
     return Hello(
         broker_name=NAME,

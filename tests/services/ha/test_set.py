@@ -1,4 +1,4 @@
-"""Whole brokers of one set: who is master after what, and what becomes of the logs."""
+"""Whole brokers of one set: the master after each event, and the logs."""
 
 from __future__ import annotations
 

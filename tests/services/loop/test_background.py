@@ -1,4 +1,4 @@
-"""What a block raises is not wrapped by tasks its user knows nothing of."""
+"""Exceptions of a block are not wrapped by tasks that its user does not know of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How groups begin, and who may not vote: whole members."""
+"""Beginnings of groups, and members that may not vote: whole members."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_converted_store_is_nobody_s_to_cut_and_the_others_are_promoted(
         await rig.wait(lambda: leader.node.state.configuration.voters == rig.founders)
         await rig.wait_level()
         assert all(machine.disk.chain_at(end) != -1 for machine in rig.machines.values())
-        # What was promoted votes.
+        # The promoted learner votes.
         await rig.stop("n1")
         await rig.leader(other_than="n1")
 

@@ -40,7 +40,7 @@ def holds(status: dict[str, Any], end: int) -> bool:
 
 
 async def broker_addresses(group: LiveGroup) -> dict[int, str]:
-    """What name servers tell clients of the group: brokerId → address."""
+    """Return the group's addresses that the name server tells clients: brokerId → address."""
     async with open_admin(group.namesrv) as admin:
         data = (await admin.cluster_info()).broker_addr_table.get(NAME)
         return dict(data.broker_addrs) if data is not None else {}
@@ -263,7 +263,7 @@ async def test_a_leader_whose_fsync_fails_ends_and_another_takes_over(
         second = await group.leader(*group.besides(first))
         answer = await second.send()
         assert answer.code == SUCCESS
-        # What nobody was promised may be there; what was promised is.
+        # A message that was not acknowledged may be there; an acknowledged one is.
         assert answer.ext_int("queueOffset") in ((2,) if is_safe else (1, 2))
 
 
@@ -285,7 +285,7 @@ async def test_no_node_opens_the_store_of_the_other_mode(tmp_path: Path) -> None
 
 
 async def refusal(config: BrokerConfig) -> str:
-    """Why a node with this configuration does not start."""
+    """Return why a node with this configuration does not start."""
     with pytest.RaisesGroup(StoreError, flatten_subgroups=True, allow_unwrapped=True) as caught:
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_broker, config, trio.Event(), RecordedEvents())

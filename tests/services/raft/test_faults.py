@@ -30,7 +30,7 @@ _NARROW = RaftSettings(batch_bytes_max=200, inflight_bytes_max=600, inflight_cou
 
 
 class Chaos:
-    """What goes wrong, and who writes meanwhile."""
+    """Faults of a group, and the writes meanwhile."""
 
     def __init__(self, rig: Rig, rng: Random) -> None:
         self.rig = rig

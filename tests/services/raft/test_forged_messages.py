@@ -42,9 +42,9 @@ class Target:
     source: str
     """The member that the stranger poses as."""
     term: int
-    """Of the member and of the last byte of its log."""
+    """Term of the member and of the last byte of its log."""
     end: int
-    """Where its log ends; all of it is committed."""
+    """End of its log; all of it is committed."""
 
     @property
     def head(self) -> tuple[str, str, int]:
@@ -186,7 +186,7 @@ async def test_no_forged_message_ends_a_follower(tmp_path: Path, name: str) -> N
         status = await target.member.status()
         assert status["max_phy_offset"] == target.end
         assert len(target.member.events.of("raft_refused")) == 1
-        # What it holds can still be read when it starts.
+        # Its log can still be read when it starts.
         await target.member.stop()
         await target.member.start()
         assert (await target.member.status())["max_phy_offset"] == target.end

@@ -1,4 +1,4 @@
-"""Connections between members: who is let in, what they survive, what they do not queue."""
+"""Connections between members: peers let in, faults survived, messages not queued."""
 
 from __future__ import annotations
 

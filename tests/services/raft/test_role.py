@@ -1,4 +1,4 @@
-"""What a member is for clients, pass by pass: a real broker, and a member that is as told."""
+"""Role of a member for clients, pass by pass: a real broker, and a scripted member."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOTIFIED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
 @attrs.define(eq=False)
 class ToldMember:
-    """Is what the test says."""
+    """Member in the state that the test sets."""
 
     term: int = 1
     is_serving: bool = False

@@ -93,7 +93,7 @@ async def test_transactions_survive_elections(
                 await group.leader()
         leader = await group.leader()
         node, store = leader.node, leader.node.store
-        # What ended last is appended, and may not be committed yet.
+        # The last end of a transaction is appended, and may not be committed yet.
         await group.wait(lambda: node.visibility.limit >= store.max_phy_offset)
         end = node.visibility.limit
         log = Path(store.config.root) / "commitlog"

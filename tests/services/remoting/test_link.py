@@ -493,7 +493,7 @@ async def test_first_answers_leave_before_the_last_request_of_a_long_read_is_han
         nursery.start_soon(link.serve)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    # What a request has changed is kept before its answer leaves.
+    # The changes of a request are kept before its answer leaves.
     told = " ".join(steps)
     assert re.fullmatch("(handled( kept)+ sent( kept)* ?){3}", told), told
 

@@ -8,7 +8,7 @@ draw is decided by the commit (`support.suite.hypothesis_seed`).
 
 Deselects the tests marked `release` outside the release tier (`support.suite.sizes`), lets no test
 skip in the gate (`support.suite.skips`), ends a test that hangs with a dump of its tasks
-(`support.suite.timeouts`), and closes files that nobody uses any more
+(`support.suite.timeouts`), and closes files that no test uses any more
 (`support.suite.open_files`).
 """
 

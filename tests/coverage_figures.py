@@ -67,7 +67,7 @@ class Covered:
     lines: frozenset[tuple[str, int]] = frozenset()
     branches: frozenset[Branch] = frozenset()
     line_counts: Mapping[str, int] = attrs.field(factory=dict)
-    """By file."""
+    """Count of lines, by file."""
     branch_counts: Mapping[str, int] = attrs.field(factory=dict)
 
     def __or__(self, other: Covered) -> Covered:

@@ -35,7 +35,7 @@ import attrs
 
 REPO = Path(__file__).parents[1]
 LIMIT_S = 120.0
-"""For the tests of one fault; they take a second or two each. Longer for all of them at once."""
+"""Limit for the tests of one fault; they take a second or two each. All at once take longer."""
 ALL_LIMIT_S = 600.0
 _NOT_COPIED = (
     *(".git", ".venv", "__pycache__", "node_modules", "*.so", "compiled_sources.json", "build"),

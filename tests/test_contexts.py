@@ -152,7 +152,7 @@ def test_the_commands_show_list_and_use(file: Path) -> None:
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, file: Path, *arguments: str, **env: str) -> str:
-    """Which name servers `trioha ha status` goes to, or why it does not."""
+    """Return the name servers that `trioha ha status` asks, or why it asks none."""
     from trioha.cli import ha
 
     asked: list[str] = []

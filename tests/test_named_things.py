@@ -96,7 +96,7 @@ class Sources:
                     self.texts.append((path, token.string))
 
     def has(self, name: str) -> bool:
-        """Whether `name` is that of something that exists, or is of no kind that is checked."""
+        """Return whether `name` is of something that exists, or of no kind that is checked."""
         if DOTTED.fullmatch(name):
             return self._has_dotted(name)
         if (ring := IN_A_RING.fullmatch(name)) and f"trioha.{ring[1]}" in self.modules:

@@ -33,7 +33,7 @@ TOPIC = "sent"
 
 @attrs.frozen
 class JavaStores:
-    """One for each member."""
+    """Stores of the members, and the producer's sends."""
 
     paths: list[str]
     sent: list[Sent]
@@ -41,7 +41,7 @@ class JavaStores:
     killed: str
     """A copy of the leader's store as kill -9 left it."""
     followers: list[str]
-    """Stores of the others."""
+    """Stores of the other two members."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def java_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaStores
 
 
 def wait_until_level(group: RaftGroup) -> None:
-    """Until each member shows its readers as much as the leader does."""
+    """Wait until each member shows its readers as much as the leader does."""
     deadline = time.monotonic() + CARRY_ON_S
     while True:
         ends = [
@@ -186,7 +186,7 @@ def test_messages_of_both_terms_are_explained(java_stores: JavaStores) -> None:
 def test_what_the_killed_leader_lacks_is_explained(
     java_stores: JavaStores, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Its store as the kill left it, beside those of the other members at the end."""
+    """The reports read its store as the kill left it, and the followers' stores at the end."""
     sent, stores = java_stores.sent, [java_stores.killed, *java_stores.followers]
     before, _ = explained(stores, sent[7])
     assert list(before) == ["stored", "in every replica", "no offset"]

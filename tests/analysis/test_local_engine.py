@@ -169,7 +169,7 @@ class Decoder:
 
 
 def test_a_broker_s_log_is_decoded_once_for_all_reports(tmp_path: Path) -> None:
-    """With index files, delayed messages and transactions, as real brokers have them."""
+    """The store has index files, delayed messages and transactions, as real brokers have."""
     made = write_big_store(
         tmp_path / "store", 600_000, segment_bytes=1 << 18, is_real=True, index_slots=500
     )

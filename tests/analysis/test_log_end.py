@@ -35,7 +35,7 @@ def test_the_end_moves_by_whole_records_only(is_dledger: bool, tmp_path: Path) -
 
 @pytest.mark.parametrize("is_dledger", [False, True])
 def test_a_copy_may_grow_byte_by_byte(is_dledger: bool, tmp_path: Path) -> None:
-    """It is as long as what was copied: the few bytes behind a record are no filler yet."""
+    """A file is as long as the bytes copied: the few bytes behind a record are no filler yet."""
     log = make_log([LogMessage(body=b"x" * 900)] * 6, is_dledger=is_dledger)
     directory = tmp_path / ("dledger-n0/data" if is_dledger else "commitlog")
     directory.mkdir(parents=True)

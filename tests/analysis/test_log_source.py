@@ -1,4 +1,4 @@
-"""A segment's bytes while somebody cuts the file, at every length."""
+"""A segment's bytes while its file is cut, at every length."""
 
 from __future__ import annotations
 

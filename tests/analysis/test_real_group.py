@@ -22,11 +22,11 @@ SLACK_MS = 50
 
 @attrs.frozen
 class Killed:
-    """When a leader was killed, by this machine's clock, and the reports on it."""
+    """Times of a leader's kill, by this machine's clock, and the reports on it."""
 
     killed_ms: int
     dead_by_ms: int
-    """The process had ended by then, and its connections: the kernel takes a while for that."""
+    """Time by which the process and its connections had ended: the kernel takes a while."""
     serves_again_by_ms: int
     answers: Answers
 

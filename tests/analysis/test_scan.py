@@ -166,7 +166,7 @@ def test_flips_cost_no_whole_record_and_cuts_change_nothing(
 
 
 def digests(data: bytes | bytearray, *, is_dledger: bool) -> dict[int, int]:
-    """By offset."""
+    """Return the digest of each record, by offset."""
     split = LogSplit("store", segment_of(data, is_dledger=is_dledger), 0, len(data), True)
     found: dict[int, int] = {}
     for batch in scan_source(MemorySource(bytes(data)), split, columns="full"):

@@ -56,5 +56,5 @@ def test_a_commit_decides_what_properties_draw_and_a_failing_run_tells_the_seed(
     other, _ = run(tmp_path, commit="0123abd")
     assert other != first
     (seed,) = [line.partition("=")[2] for line in told.splitlines() if "properties: --" in line]
-    # On any commit, by what the failure told.
+    # The seed that the failure told repeats it on any commit.
     assert run(tmp_path, f"--hypothesis-seed={seed}", commit="0123abd")[0] == first

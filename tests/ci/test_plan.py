@@ -93,7 +93,7 @@ def test_every_package_with_hot_modules_is_tested_compiled_in_the_gate() -> None
 
 @pytest.mark.parametrize("tier", plan.TIERS)
 def test_every_step_ends_well_within_its_limit(tier: str) -> None:
-    """Its time, measured or estimated, is at most four fifths of its limit."""
+    """A step's time, measured or estimated, is at most four fifths of its limit."""
     kept = timings.load(REPO / ".ci" / "timings" / f"{tier}.json")
     limits = {step.name: step.limit_s for step in plan.TIERS[tier]}
     assert kept.keys() & limits.keys()

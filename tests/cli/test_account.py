@@ -1,4 +1,4 @@
-"""Which account a command signs with, and where its keys are kept."""
+"""Account that a command signs with, and the places of its keys."""
 
 from __future__ import annotations
 

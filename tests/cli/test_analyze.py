@@ -378,7 +378,7 @@ def test_no_java_is_one_sentence(
 def test_an_old_java_is_one_sentence(
     say: Say, store: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other is found, whatever this machine has; `find_java` itself is in test_java.py."""
+    """No other Java is found, whatever this machine has; test_java.py tests `find_java`."""
     skip_unless(importable("pyspark"), "needs the extra spark")
     from trioha.analysis.spark import java
 

@@ -19,7 +19,7 @@ from trioha.cli.failures import ExitCode
 
 Say = Callable[..., tuple[int, str, str]]
 SPLIT = "2025-11-20T12:01:40"
-"""Between the two kills of `journal`."""
+"""Time between the two kills of `journal`."""
 
 
 @pytest.fixture

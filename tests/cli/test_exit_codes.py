@@ -94,7 +94,7 @@ PARTIAL = {
     *("dlq list", "broker list", "cluster describe", "cluster top", "client list"),
     *("message browse", "message get", "dlq browse"),
 }
-"""They print what the other broker knows."""
+"""Commands that print what the other broker knows."""
 WITHOUT_USERS = {name for name in COMMANDS if name.startswith("user")}
 PATIENCE = ("--timeout", "0.5")
 LONG_PATIENCE = ("--timeout", "30")
@@ -216,7 +216,7 @@ CHANGES = {
 def test_a_broker_that_hangs_at_the_change_is_3(
     operator: Operated, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """Its connection is open: the request may have arrived."""
+    """The broker's connection is open: the request may have arrived."""
     monkeypatch.setattr(resend, "_LOOK_ROUNDS", 1)
     arguments = prepare(operator, command, "hangs")
     broker = operator.cluster.broker("broker-b", 0)

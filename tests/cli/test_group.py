@@ -106,7 +106,7 @@ def test_one_queue_alone_is_set(operator: Operated) -> None:
 
 
 def test_offsets_are_pushed_to_connected_members(operator: Operated) -> None:
-    """They would commit their own over what a stranger commits for them."""
+    """Members would commit their own offsets over what an operator commits for them."""
     operator.ok("topic", "create", "pushed", "--queues", "2")
     operator.send("pushed", 12)
     seen: list[bytes] = []

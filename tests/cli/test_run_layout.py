@@ -112,7 +112,7 @@ def test_the_demo_of_a_group_holds_and_cleans_up(tmp_path: Path) -> None:
 def test_a_group_of_three_comes_up_and_has_a_leader(processes: Processes, tmp_path: Path) -> None:
     cluster, namesrv = run_cluster(processes, "3n-dledger", tmp_path / "c")
     done = status("raft", "status", "-n", namesrv)
-    assert done.returncode in (0, 1), done.stderr  # 1: followers may not be level yet
+    assert done.returncode in (0, 1), done.stderr  # 1: followers may not be up to date yet
     (group,) = json.loads(done.stdout)["groups"]
     assert group["serving"]
     assert sorted(group["voters"]) == ["n0", "n1", "n2"]

@@ -1,4 +1,4 @@
-"""`trioha user` at a broker with users: who there is, what each may, and the exit codes."""
+"""`trioha user` at a broker with users: the users, their rights, and the exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress never passes what is under way."""
+"""Progress never passes a message in progress."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ async def test_another_member_answers_for_one_that_is_gone() -> None:
 
 @pytest.mark.parametrize("layout", ["pair", "raft"])
 async def test_transactions_outlive_their_master(layout: str) -> None:
-    """One is open when the master dies; the next one's master dies before its commit."""
+    """One transaction is open when the master dies; the next loses its master before its commit."""
     asked: list[bytes] = []
 
     async def check(message: ReceivedMessage) -> TransactionState:

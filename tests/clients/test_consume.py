@@ -80,7 +80,7 @@ def recorded(
 
 
 def parked_at(broker: RecordingProxy, topic: str) -> dict[int, tuple[int, int]]:
-    """Queues of the topic whose last pull has no answer yet, and that pull."""
+    """Return the queues of the topic whose last pull has no answer yet, and that pull."""
     waiting: dict[int, tuple[int, int]] = {}
     for chunk in list(broker.chunks):
         command = decode_frame(chunk.data)
@@ -129,7 +129,7 @@ def wait_for_all(consumers: list[StockConsumer], bodies: list[str], within_s: fl
         def complete() -> bool:
             return wanted <= {body for one in consumers for body in one.bodies}
 
-        # Woken by this one's deliveries; the others' are looked at in their turn.
+        # Deliveries to this consumer end the wait; the next ones are looked at in turn.
         while not complete() and time.monotonic() < deadline:
             with consumer.changed:
                 consumer.changed.wait(0.2)

@@ -1,4 +1,4 @@
-"""Operators with accounts: `trioha acl`, contexts with keys, a failover that says who."""
+"""Operators with accounts: `trioha acl`, contexts with keys, a failover that names its operator."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PROBE_PERIOD_S = 0.2
 
 
 def wait_for_status(producer: StockProducer, topic: str, status: str) -> list[str]:
-    """Send until the answer has `status`; the bodies that were stored on the way.
+    """Send until the answer has `status`; return the bodies that were stored on the way.
 
     A JavaScript producer is asked: the C++ client hides the status behind an exception, and takes
     the queue out of service for a while ("No route info of this topic").

@@ -88,7 +88,7 @@ def _wait_for_all(namesrv: str, names: list[str]) -> None:
 
 
 def _check_places(nodes: list[SetNode]) -> None:
-    """Each node has a session of its own and one core; a slave is not on its master's."""
+    """Check that each node has its own session, and one core, which is not its master's."""
     cores = sorted(os.sched_getaffinity(0))
     by_place = {(node.name, node.broker_id): node for node in nodes}
     for node in nodes:

@@ -23,7 +23,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(autouse=True)
 def _same_screen_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever the terminal and the place of who runs the tests."""
+    """Draw the same screens, whatever the terminal and time zone of the machine."""
     for name in ("NO_COLOR", "COLORTERM", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TZ", "UTC")

@@ -68,7 +68,7 @@ async def command(console: Console, line: str) -> None:
 
 
 def drawn(console: Console) -> str:
-    """The screen, of which nothing may be unsafe."""
+    """Return the screen, of which nothing may be unsafe."""
     text = console.text
     found = UNSAFE.search(text)
     assert found is None, f"{found} in {text!r}"

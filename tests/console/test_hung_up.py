@@ -12,7 +12,7 @@ import pytest
 from support.processes.rig import REPO
 
 LIMIT_S = 60.0
-"""For a process that does not end. It takes two seconds."""
+"""Limit for a process that does not end. A sound one takes two seconds."""
 
 WHILE_IT_RUNS = """
 import asyncio, os

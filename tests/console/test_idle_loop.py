@@ -15,11 +15,11 @@ from trioha_console.idle_loop import IdleLoop, settled
 
 STEPS = 50
 STOLEN_S = 0.03
-"""For that long the machine does not run the process: longer than Textual's pilot looks at it."""
+"""Time for which the process does not run: longer than Textual's pilot looks at it."""
 
 
 class StepByStep(App[None]):
-    """Its line is drawn after many steps; meanwhile the machine runs something else."""
+    """App that draws its line after many steps; meanwhile the machine runs something else."""
 
     def compose(self) -> ComposeResult:
         yield Static("waiting")

@@ -21,7 +21,7 @@ from trioha.wire.remoting_command import RemotingCommand
 
 
 async def never(address: str, command: RemotingCommand) -> RemotingCommand:
-    """No answer: what waits for one stays as it is."""
+    """Never answer: what waits for the answer stays as it is."""
     answer: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
     return await answer
 

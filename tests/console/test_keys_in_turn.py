@@ -1,4 +1,4 @@
-"""Keys in one burst, as a script sends them: nobody waits for the screen between them."""
+"""Keys in one burst, as a script sends them, without a wait for the screen between them."""
 
 from __future__ import annotations
 

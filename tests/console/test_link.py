@@ -25,7 +25,7 @@ Serve = Callable[[RemotingCommand, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def node(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Something that listens; `serve` is given each request."""
+    """Listen as a node; `serve` is given each request."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -109,7 +109,7 @@ class Row:
 
 
 ROWS = [
-    # Jobs of users need a cluster that asks who they are, and no cell of the console.
+    # Jobs of users need a cluster that checks users, and no cell of the console.
     row
     for row in (Row(*found) for found in ROW.findall(PAGE))
     if row.words[0] != "user"
@@ -207,7 +207,7 @@ class Operator:
                 await place.call(fail_all)
 
     async def compare(self, row: Row) -> None:
-        """Wait until both clusters have the same state: name servers tell nobody what they hear."""
+        """Wait until both clusters have the same state: name servers do not announce changes."""
         deadline_s = time.monotonic() + STATE_S
         while True:
             keyed, commanded = [await one.call(read_state) for one in self.places]
@@ -333,7 +333,7 @@ class Operator:
                 await press("tab")
 
     async def ask(self, query: str, document: Any) -> None:
-        """Ask for messages; those that the command found are found."""
+        """Ask for messages; wait until all that the command found are found."""
         ids = set(values(document, ("msg_id",)))
         await self.console.press("i", "ctrl+u", *query, "enter")
         await self.console.until(
@@ -356,7 +356,7 @@ class Operator:
         await self.console.shows("No longer following.")
 
     async def look_at_dead_letters(self, row: Row) -> None:
-        """See those that the command prints, by the key and by the line."""
+        """Look at the dead letters that the command prints, by the key and by the line."""
         ids = set(values(await self.keyed.document(row), ("msg_id",)))
         assert ids, row
         for keys in (row.keys, [*f":{row.line}", "enter"]):
@@ -430,7 +430,7 @@ async def fail_all(cluster: TriohaCluster) -> None:
 
     waiting = (await read_state(cluster))["offsets"]["billing behind in orders"]
     async with cluster.consumer("orders", fail, group="billing"):
-        # A broker tells nobody of dead letters.
+        # A broker does not announce dead letters.
         while dead_letters(await read_state(cluster)) < waiting:  # noqa: ASYNC110
             await trio.sleep(0.02)
 

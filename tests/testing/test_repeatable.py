@@ -22,7 +22,7 @@ def test_one_seed_gives_one_order_of_events() -> None:
 
 
 def test_a_loop_in_another_thread_does_not_disturb_it() -> None:
-    """It once did: both drew from one source, so the order of events depended on real time."""
+    """It once did: both loops drew from one source, so the order of events followed real time."""
     first = run_seeded(_logged(7), 7).splitlines()
     over = threading.Event()
     thread = threading.Thread(target=trio.run, args=(_hop_until, over), name="another loop")
@@ -59,7 +59,7 @@ def _logged(seed: int) -> Callable[[], Awaitable[bytes]]:
 
 
 def test_clusters_leave_nothing_behind() -> None:
-    """No task (their run would not end), no file and no descriptor."""
+    """No task is left (their run would not end), no file and no descriptor."""
 
     async def script() -> Path:
         async with open_cluster("pair") as cluster:

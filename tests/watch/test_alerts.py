@@ -124,7 +124,7 @@ def test_acknowledged_is_silent_until_it_gets_worse() -> None:
     assert [alert.acknowledged for alert in fed.alerts.active] == [False]
     fed.alerts.acknowledge_all()
     fed.look(12)
-    assert fed.level() is AlertLevel.OK  # better than what somebody knows of
+    assert fed.level() is AlertLevel.OK  # better than what was acknowledged
     fed.look(0)
     fed.look(12)
     assert fed.level() is AlertLevel.WARN  # a new one

@@ -188,7 +188,7 @@ def test_a_file_of_another_format_says_which(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [FrameKind.HEAD, FrameKind.KEY, FrameKind.MARK])
 @pytest.mark.parametrize("bomb", list(BOMBS))
 def test_a_record_that_unpacks_to_gigabytes_is_damage(bomb: str, kind: FrameKind) -> None:
-    """In a process of its own whose memory has a limit."""
+    """A process of its own reads it, whose memory has a limit."""
     begin, unit, count = BOMBS[bomb]
     file = HEAD + record_of(kind, begin + unit * count) + recorded(2)[0][len(MAGIC) :]
     assert len(file) < 1 << 20

@@ -80,7 +80,7 @@ def test_a_brace_inside_of_a_text_is_noticed(parts: list[tuple[str, str]]) -> No
 
 
 def test_what_brokers_write_is_read_fast() -> None:
-    """Not by the slow parser: that takes thirty times as long."""
+    """The slow parser would take thirty times as long."""
     rows = ObjectKeyMap([(queue("orders", 0), {"minOffset": 1, "maxOffset": 2})])
     assert queue_tables.read_topic_table(fastjson.dumps({"offsetTable": rows})) is not None
     empty = fastjson.dumps({"offsetTable": ObjectKeyMap()})

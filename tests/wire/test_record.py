@@ -219,7 +219,7 @@ def test_the_properties_of_a_damaged_record_are_none() -> None:
 def test_both_ways_find_the_same_properties(
     message: PutMessage, cut: int, missing: int, changes: list[tuple[int, int]]
 ) -> None:
-    """One looks into the log, the other at a copy of the record, which may be cut or damaged."""
+    """One way reads the log, the other a copy of the record, which may be cut or damaged."""
     damaged = bytearray(encode_record(message, 0, 0, STORED_AT))
     for at, value in changes:
         damaged[at % len(damaged)] = value

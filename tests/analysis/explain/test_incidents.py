@@ -74,13 +74,13 @@ def fill(store: ToldStore, first_s: float, count: int = 5, topic: str = "orders"
 
 
 def commit(root: Path, **offsets: int) -> None:
-    """Committed offsets of queue 0: group -> offset in topic orders."""
+    """Write committed offsets of queue 0: group -> offset in topic orders."""
     table = {f"orders@{group}": {"0": offset} for group, offset in offsets.items()}
     write_config(root, "consumerOffset.json", {"offsetTable": table})
 
 
 def sample(diary: Diary, at_s: float, changed: dict[int, int], left: int = 0) -> None:
-    """The queues of topic orders whose offset has changed, as a broker samples them."""
+    """Tell the queues of topic orders whose offset has changed, as a broker samples them."""
     diary.tell(
         at_s,
         "consumer_lag",
@@ -379,7 +379,7 @@ def test_a_transaction_that_was_committed(tmp_path: Path) -> None:
 
 
 def fail_over(tmp_path: Path) -> tuple[ToldStore, ToldStore, Told]:
-    """A store whose last five records its slave never got, and the slave, the master since."""
+    """Return a store, its slave, now master, that lacks five records, and the first of these."""
     common = [("orders", i, f"{i:032X}") for i in range(5)]
     with ToldStore(tmp_path / "old") as old:
         for topic, at_s, unique in common:
@@ -398,7 +398,7 @@ def fail_over(tmp_path: Path) -> tuple[ToldStore, ToldStore, Told]:
 
 
 def write_epochs(root: Path, *records: EpochRecord) -> None:
-    """The file `epochs` as a node writes it."""
+    """Write the file `epochs` as a node does."""
     file = TwoSlotFile(root / EPOCHS)
     Mastership(0, file.save, file.payload).adopt(EpochHistory(records))
 
@@ -426,7 +426,7 @@ def test_a_message_that_was_cut_off_at_a_failover(tmp_path: Path) -> None:
 
 
 def follow(old: ToldStore, new: ToldStore) -> None:
-    """The old master's log becomes its new master's."""
+    """Replace the old master's log by the new master's."""
     log = f"commitlog/{0:020d}"
     (old.root / log).write_bytes((new.root / log).read_bytes())
 
@@ -887,7 +887,7 @@ def test_a_changed_invisible_time_is_no_second_pop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("retry", ["%RETRY%g_orders", "%RETRY%g+orders"])
 def test_a_popped_message_that_a_java_broker_delivered_again(tmp_path: Path, retry: str) -> None:
-    """It keeps the time of the first pop, and does not say which topic the message is from."""
+    """The retry keeps the time of the first pop, and does not name the message's topic."""
     with ToldStore(tmp_path / "a") as store:
         sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)
         put_pop(store, 7, sent)

@@ -276,7 +276,7 @@ def term(epoch: int, start_offset: int, home_id: int, nonce: bytes) -> EpochReco
 
 
 def keep(root: Path, *records: EpochRecord) -> None:
-    """The file `epochs` as a node writes it."""
+    """Write the file `epochs` as a node does."""
     file = TwoSlotFile(root / FILE_NAME)
     Mastership(0, file.save, file.payload).adopt(EpochHistory(records))
 

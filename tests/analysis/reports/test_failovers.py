@@ -190,7 +190,7 @@ def test_a_death_lies_between_the_last_word_and_the_moment_it_was_noticed(
 
 
 def test_a_master_that_died_right_after_it_began_was_one(a: Diary, b: Diary) -> None:
-    """Its last word was its first as a master, and no other node noticed its death."""
+    """Its last event was its first as a master, and no other node noticed its death."""
     a.start(0, "SYNC_MASTER")
     b.start(0, "SLAVE")
     become(b, 8, "SYNC_MASTER", 2)

@@ -1,4 +1,4 @@
-"""DLEDGER groups: who led when, and what the reports say of a leader that died or stood still."""
+"""DLEDGER groups: times of leaders, and reports on a leader that died or stood still."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADDRESSES = {member: f"127.0.0.1:2000{place}" for place, member in enumerate(MEM
 
 
 class Group:
-    """Journals of three members and their name server, as those of real ones were seen."""
+    """Journals of three members and their name server, like those of real groups."""
 
     def __init__(self, root: Path) -> None:
         self.namesrv = Diary(root / "namesrv", "namesrv")
@@ -42,7 +42,7 @@ class Group:
         self.members[name].tell(at_s, "role", role=role, broker_id=broker_id, **intervals)
 
     def elect(self, at_s: float, name: str, term: int, *, unheard_s: float | None = None) -> None:
-        """A member leads; first it has heard no leader, unless it was handed over to."""
+        """Make a member lead; at `unheard_s`, if given, it has heard no leader."""
         diary = self.members[name]
         if unheard_s is not None:
             told = {"leader": "", "reason": "no leader heard"}
@@ -57,7 +57,7 @@ class Group:
         self.role(at_s, name, "SLAVE")
 
     def lose(self, at_s: float, name: str) -> None:
-        """The name server sees the leader's connection close; it knows the leader as 0."""
+        """Close the leader's connection at the name server, which knows the leader as 0."""
         gone = {"broker": "broker-a", "id": 0, "address": ADDRESSES[name], "cluster": "C"}
         self.namesrv.tell(at_s, "broker_unregistered", **gone, reason="connection closed")
 
@@ -124,7 +124,7 @@ def test_a_member_that_others_meet_again_is_not_dead(group: Group) -> None:
 
 
 def test_a_leader_that_stands_still_leads_no_more_once_there_is_a_newer_term(group: Group) -> None:
-    """Its own journal calls it the master until it goes on; nothing of that can be committed."""
+    """Its own journal calls it the master until it goes on; nothing can be committed meanwhile."""
     group.elect(2, "n1", 1)
     group.elect(12, "n2", 2, unheard_s=11.5)
     group.step_down(52, "n1", 2, "n2 has term 2")

@@ -147,7 +147,7 @@ def test_a_missing_segment_is_many_gaps(store: ToldStore) -> None:
 
 @pytest.mark.parametrize("place", ["topic", "queue id", "queue offset"])
 def test_a_damaged_header_is_one_finding(store: ToldStore, place: str) -> None:
-    """Not a gap, a topic that "was deleted", an entry without record and keys without entries."""
+    """No gap, no topic that "was deleted", no entry without record, no keys without entries."""
     victim = next(each for each in store.told[150:] if each.topic == "a" and each.queue_id == 1)
     places = {"topic": 88 + 300 + 1, "queue id": 15, "queue offset": 27}
     flip(store.root, victim.phy_offset + places[place], mask=2)

@@ -349,9 +349,9 @@ def test_a_comparison_has_the_truth_of_both_runs(
 
 
 def _beside_is_told(timeline: Timeline, rows: Sequence[dict[str, Any]]) -> None:
-    """Links, stalls and refusals are those that there were."""
+    """Check that links, stalls and refusals are the true ones."""
     found = [row for row in rows if row["kind"] in ("link", "stall", "refusal")]
-    # Links between members last as long as their nodes; the truth names those of slaves.
+    # Links between members last as long as their nodes; the truth names links of slaves.
     members = [row for row in found if row["kind"] == "link" and " → broker-a:n" in row["of"]]
     pauses = [row for row in found if row["detail"].startswith("a switch: ")]
     beside = [row for row in found if row not in members and row not in pauses]

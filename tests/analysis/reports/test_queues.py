@@ -24,7 +24,7 @@ NOW_MS = MONDAY_MS + 10 * DAY_MS
 
 
 def gini(counts: list[int]) -> float:
-    """By its definition: half of the mean difference of any two, over the mean."""
+    """Return half of the mean difference of any two counts, over the mean."""
     differences = sum(abs(a - b) for a in counts for b in counts)
     return differences / (2 * len(counts) * sum(counts))
 
@@ -286,7 +286,7 @@ def test_a_dead_letter_without_its_origin_is_told_in_words(
 def test_redeliveries_to_a_group_that_pops_are_that_group_s(
     tmp_path: Path, retry: str, is_consumed: bool
 ) -> None:
-    """Its retry topic names the topic as well; Java's broker does not say which topic."""
+    """The group's retry topic includes the topic's name; Java's broker does not say which it is."""
     with ToldStore(tmp_path / "store") as store:
         store.put(retry, at_ms=MONDAY_MS + 1000, reconsume_times=1)
         store.put("%RETRY%other_orders", at_ms=MONDAY_MS + 1000, reconsume_times=1)

@@ -90,7 +90,7 @@ def test_segments_and_days_are_listed(tmp_path: Path) -> None:
 
 
 def test_a_log_is_as_large_as_its_records_reach(tmp_path: Path) -> None:
-    """Not as large as its files, which a broker allocates before it needs them."""
+    """Its files are larger: a broker allocates them before it needs them."""
     store = grown(tmp_path / "s", days=4, per_hour=2)
     files = sorted((store.root / "commitlog").iterdir())
     with open(files[-1], "r+b") as file:  # no holes: what a warmed file is

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A user's own session: nothing of ours is set in it. Options a test sets it sets back.
+    """Yield a user's own session, without our settings. A test restores the options that it sets.
 
-    What is short is not worth compiling well, which takes half of the processor time.
+    Short queries are not worth compiling well, which takes half of the processor time.
     """
     skip_unless(importable("pyspark"), "needs the extra spark")
     from pyspark.sql import SparkSession

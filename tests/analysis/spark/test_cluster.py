@@ -55,7 +55,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def run_to_end(
     command: list[str], *, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Errors: AssertionError with what it has told, if it does not end in time."""
+    """Run a command. Errors: AssertionError with its stderr, if it does not end in time."""
     try:
         return subprocess.run(
             command,
@@ -76,7 +76,7 @@ def analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def answers(out: Path) -> dict[str, Any]:
-    """Every table of every report, without what the moment decides."""
+    """Return every table of every report, without the columns that MOVING matches."""
     found: dict[str, Any] = {}
     for path in sorted(out.glob("*/report.json")):
         report = json.loads(path.read_text())

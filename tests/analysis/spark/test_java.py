@@ -1,4 +1,4 @@
-"""Which Java is taken, with stand-ins for Java: scripts that answer `-version`."""
+"""Choice of Java, with stand-ins for Java: scripts that answer `-version`."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ class FakeSet:
         self.asked: list[tuple[str, int]] = []
         self.dead: set[str] = set()
         self.refuses: dict[int, str] = {}
-        """By code: with this remark."""
+        """Remarks of refusals, by request code."""
         self.gate: asyncio.Event | None = None
-        """Promotion waits for it."""
+        """Event that a promotion waits for."""
         self.records: list[dict[str, Any]] = []
 
     async def __call__(self, address: str, command: RemotingCommand) -> RemotingCommand:

@@ -251,7 +251,7 @@ async def test_following_asks_again_with_each_frame() -> None:
 
 
 class HeldBroker(FakeBroker):
-    """It answers when it may."""
+    """Broker that answers when it may."""
 
     def __init__(self) -> None:
         super().__init__()

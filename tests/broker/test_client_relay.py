@@ -202,7 +202,7 @@ def running_info(client_id: str = "1.2.3.4@1") -> RemotingCommand:
 
 
 def test_an_operators_signature_stays_here() -> None:
-    """It covers no request code: a consumer could send it again as another request."""
+    """A signature covers no request code: a consumer could send it again as another request."""
     side, admin = ConsumeSide(), FakeChannel()
     side.beat()
     signed = running_info()

@@ -16,12 +16,12 @@ from trioha.wire.remoting_command import RemotingCommand
 
 KB = 1000
 PLACES = count()
-"""Each pull wants another block unless it says so."""
+"""Each pull wants another block unless it names one."""
 LIMITED = BrokerConfig(cg_cold_read_threshold=100 * KB, global_cold_read_threshold=150 * KB)
 
 
 def no_answer(pull: ColdPull, instant: Instant) -> None:
-    """These pulls are taken by hand."""
+    """Do nothing: the test takes these pulls by hand."""
 
 
 def cold_pull(
@@ -124,7 +124,7 @@ def test_time_that_nobody_used_is_not_saved() -> None:
 
 
 def test_limits_count_from_the_first_write_on() -> None:
-    """Bytes that were read while nobody wrote do not count."""
+    """Bytes that were read before the first write do not count."""
     reads = ColdReads(LIMITED)
     reads.take(0, 0)
     for _ in range(3):

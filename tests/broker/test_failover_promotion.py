@@ -64,7 +64,7 @@ class SlowControl:
 
 
 def test_a_ticket_whose_time_passed_during_the_promotion_ends_after_it() -> None:
-    """It had no deadline meanwhile, so the task that sleeps for it must be told of the new one."""
+    """The ticket had no deadline meanwhile: the task that sleeps for it must hear the new one."""
     control = SlowControl()
     woken: list[int | None] = []
     processor = FailoverProcessor(

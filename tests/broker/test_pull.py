@@ -27,7 +27,7 @@ def finding(
     next_offset: int = 7,
     slow: bool = False,
 ) -> None:
-    """Make the store say so whatever is asked."""
+    """Make the store return this status whatever is asked."""
     result = GetResult(status, next_offset, 3, 9, suggest_pulling_from_slave=slow)
     side.store.get_message = lambda *_: result  # type: ignore[method-assign]
 
@@ -618,7 +618,7 @@ def test_slave_advances_over_what_the_filter_refused() -> None:
     assert response.ext_fields["nextBeginOffset"] == "1"
 
 
-# Which broker next.
+# The broker that a client should ask next.
 
 
 @pytest.mark.parametrize(
@@ -667,7 +667,7 @@ def cpp_pull(
 
 
 def long_side() -> ConsumeSide:
-    """There are messages, whatever is asked."""
+    """Return a side whose store finds messages, whatever is asked."""
     side = ConsumeSide()
     side.store.max_offset_in_queue = lambda *_: 5000  # type: ignore[method-assign]
     finding(side, GetStatus.FOUND)

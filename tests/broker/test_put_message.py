@@ -274,7 +274,7 @@ def test_waits_that_an_ack_ends_are_counted() -> None:
     bench.put(at(12))
     bench.ack(now_ms=15)
     waits = bench.pipeline.slave_waits
-    # By the oldest of those that one ack releases.
+    # All puts that one ack releases count with the wait of the oldest.
     assert (waits.waited_ms, waits.bins[3], sum(waits.bins)) == (10, 2, 2)
 
 

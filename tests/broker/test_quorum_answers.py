@@ -80,7 +80,7 @@ def test_a_follower_refuses_before_anything_is_stored() -> None:
 
 
 def commit(side: ProduceSide) -> list[int]:
-    """Commit everything; the codes that were told since the last time."""
+    """Commit everything; return the codes that were told since the last time."""
     side.replicas.push2slave_max_offset = side.store.max_phy_offset
     side.pipeline.release_acknowledged(0)
     codes = [answer.code for answer in side.channel.sent]

@@ -242,7 +242,7 @@ def test_where_the_group_is_asked_first_the_handler_waits_for_its_word() -> None
 
 @pytest.mark.parametrize("transition", ["serve", "reject", "park and serve"])
 def test_a_node_that_stops_takes_no_sends_whatever_its_role_becomes(transition: str) -> None:
-    """Up to now a role that changed during a shutdown took sends again."""
+    """A role that changed during a shutdown once took sends again."""
     bench = Bench()
     bench.gate.stop("the broker is shutting down")
     if transition == "reject":

@@ -517,7 +517,7 @@ def test_properties_of_a_batch_that_are_no_text_are_illegal(own: bytes) -> None:
 
 
 def test_a_batch_that_is_compressed_as_a_whole_is_stored_message_by_message() -> None:
-    """The C++ client does that from 4 KiB on; Java would store one blob nobody can read."""
+    """The C++ client does that from 4 KiB on; Java would store a blob that no client can read."""
     side = ProduceSide()
     body = batch((b"one" * 2000, "TAGS\x01TagA"), (b"two", ""))
     request = send_v2(body=zlib.compress(body), f=str(SysFlag.COMPRESSED), m="1")

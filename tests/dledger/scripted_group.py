@@ -20,7 +20,7 @@ A transcript is blocks of commands, ``----``, and everything that the group said
     trim n0                 retention deletes all but the last committed record
     full n0, free n0        its disk
     packets on, packets off tell what arrives
-    log                     everybody's log and state
+    log                     every member's log and state
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FOREVER_MS = 10**9
 
 
 class _ToldNetwork(PacketNetwork):
-    """Keeps what a script says."""
+    """Network that holds back the packets that a script names."""
 
     def __init__(self, scheduler: Scheduler, deliver: Callable[[say.RaftMessage], None]) -> None:
         weather = PacketWeather(latency_ms_min=1, latency_ms_max=1)
@@ -61,7 +61,7 @@ class _ToldNetwork(PacketNetwork):
 
 
 class ScriptedGroup:
-    """Runs commands and collects what is said."""
+    """Group that runs commands and collects what is said."""
 
     def __init__(self) -> None:
         self._scheduler = Scheduler()
@@ -95,7 +95,7 @@ class ScriptedGroup:
     def _do_stand(self, name: str) -> None:
         state = self._members[name].node.state
         state.election_deadline_ms = self._members[name].now_ms()
-        # It and everybody else have heard nobody for long: the script says when to stand.
+        # No member has heard a leader for long: the script says when to stand.
         for member in self._members.values():
             if member.is_up and not member.is_leader:
                 member.node.state.heard_ms = -_FOREVER_MS

@@ -190,8 +190,8 @@ def test_no_order_of_events_founds_a_group_twice(seed: int) -> None:
             begun_on[member].add(disks[member])
         elif isinstance(decision, Impaired):
             impaired.add(member)
-    # A group may die with all its disks and be founded anew; as long as one remembers it, nobody
-    # has begun on two disks of that group.
+    # A group may die with all its disks and be founded anew; as long as one member remembers it,
+    # no member has begun on two disks of that group.
     for member in _FOUNDERS:
         for other in _FOUNDERS:
             birth = births[other]

@@ -191,7 +191,7 @@ def test_what_is_no_flag_is_refused(flag: object) -> None:
 
 
 def _refuses(message: say.RaftMessage, field: int, value: object, says: str) -> None:
-    """Whether the message is refused with another value in this place of its head."""
+    """Check that the message is refused with another value in this place of its head."""
     head = msgpack.unpackb(_bytes_of(message)[4:])
     head[field] = value
     packed = msgpack.packb(head)

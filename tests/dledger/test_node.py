@@ -64,7 +64,7 @@ def _of_term_one(end_offset: int, *, committed_offset: int = 0) -> Recovered:
 
 
 def _drain(node: RaftNode, log: _Log, now_ms: int) -> list[Ready]:
-    """Do what the node wants; returns it."""
+    """Do what the node wants; return it."""
     done = []
     while (ready := node.ready()) is not None:
         done.append(ready)
@@ -92,7 +92,7 @@ def _leader_of_one() -> tuple[RaftNode, _Log]:
 
 
 def _leader_of_three() -> tuple[RaftNode, _Log]:
-    """Leads term 1; its opening record is fsynced here and nowhere else."""
+    """Return the leader of term 1; its opening record is fsynced here and nowhere else."""
     node, log = _node("n0", "n1", "n2")
     node.on_time(5000)
     _drain(node, log, 5000)
@@ -107,7 +107,7 @@ def _leader_of_three() -> tuple[RaftNode, _Log]:
 
 
 def test_every_round_of_a_member_that_is_answered_by_nobody_counts() -> None:
-    """Its role stays as it is from one round to the next."""
+    """The member's role stays as it is from one round to the next."""
     node, log = _node("n0", "n1", "n2")
     for round_ in range(1, 4):
         node.on_time(5000 * round_)
@@ -308,7 +308,7 @@ def test_a_spare_takes_the_place_of_a_follower_that_falls_silent() -> None:
     _answer(node, "n2", 0, 3, 3, 5032)
     assert _drain(node, log, 5032)[-1].committed_offset == 3
     assert _bodies(_put(node, log, b"cd", 5033)) == [("n2", b"cd")]
-    # One that answers late stays a spare as long as the other makes the commits.
+    # n1 answers late and stays a spare as long as n2 makes the commits.
     _answer(node, "n1", 0, 3, 3, 5034)
     assert _bodies(_drain(node, log, 5034)) == []
     _answer(node, "n2", 0, 5, 5, 5035)
@@ -508,7 +508,7 @@ def test_a_leader_steps_down_once_the_shortest_timeout_has_passed_without_a_majo
 @pytest.mark.parametrize("late_ms", [0, RaftSettings().heartbeat_interval_ms])
 def test_a_leader_that_was_held_up_asks_once_more_before_it_steps_down(late_ms: int) -> None:
     """Its process stood still: it cannot know yet whether a majority still answers. It asks once,
-    however late the next deadline is seen."""
+    however late it sees the next deadline."""
     heartbeat_ms = RaftSettings().heartbeat_interval_ms
     for answers in (True, False):
         node, log = _level_leader(RaftSettings())

@@ -145,7 +145,7 @@ def test_whatever_fails_in_a_forced_switch_the_end_is_known_or_said_to_be_unknow
 
 
 def _repaired_by_a_second_attempt(nodes: FakeSet) -> None:
-    """Everybody who died is back, and there is one master, or one after a second attempt."""
+    """Bring dead nodes back and fail over again; then there must be one master."""
     for home_id in range(len(nodes.nodes)):
         if not nodes.node(home_id).alive:
             nodes.revive(home_id)

@@ -196,7 +196,7 @@ def test_an_asynchronous_master_goes_on_in_a_new_term_when_nobody_speaks() -> No
 
 
 def test_an_asynchronous_master_of_a_larger_set_waits_for_all_members_but_one() -> None:
-    """It acknowledges alone, but a node may have been promoted in its place and be silent."""
+    """Such a master acknowledges alone, but a silent node may have been promoted in its place."""
     assert asked(ASYNC, None, remembered=True).ruling is Ruling.CONFIRMED
     assert asked(ASYNC, None, None, remembered=True, patience_over=True).ruling is Ruling.WAIT
     assert asked(ASYNC, LEVEL, None, remembered=True, moment_over=True).ruling is Ruling.ANEW

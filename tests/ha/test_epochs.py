@@ -23,7 +23,7 @@ def history(*records: EpochRecord) -> EpochHistory:
 
 @attrs.define(eq=False)
 class Replica:
-    """A log whose every byte is named by who wrote it when, and its history."""
+    """A log that holds for each byte its epoch and a random number, and its history."""
 
     home_id: int
     log: list[tuple[int, int]] = attrs.Factory(list)

@@ -240,7 +240,7 @@ def test_a_proof_of_one_side_is_none_of_the_other() -> None:
 
 
 def test_a_log_that_ends_within_the_stretch_has_no_checksum_of_it() -> None:
-    """It is cut while it is read: half a stretch proves nothing."""
+    """The log is cut while it is read: half a stretch proves nothing."""
 
     class Ending:
         def read_log(self, offset: int, size: int) -> bytes:

@@ -328,7 +328,7 @@ def test_members_are_remembered_and_bounded() -> None:
     node.it.meet_members({home: "x:1" for home in range(2, MEMBERS_MAX + 5)})
     assert len(node.it.members) == MEMBERS_MAX
     assert node.it.members[1] == "10.0.0.2:10911"
-    # Those that are known, and those of the history, are not kept out by others.
+    # Known members, and members of the history, are not kept out by others.
     assert node.it.meet_members({1: "10.0.0.9:10911", 500: "x:1"})
     assert node.it.members[1] == "10.0.0.9:10911"
     assert 500 not in node.it.members
@@ -375,7 +375,7 @@ def stands(node: Node) -> tuple[Standing, bool, bool]:
 
 
 def test_a_master_whose_machine_went_down_asks_its_members_first() -> None:
-    """Its unflushed tail may be acknowledged: other bytes must not take that place."""
+    """The unflushed tail may be acknowledged: other bytes must not take that place."""
     node = Machine()
     node.it.meet_members({1: "b:1"})
     node.boot = b"second boot"

@@ -168,7 +168,7 @@ def test_a_slave_that_takes_bytes_and_acknowledges_none_leaves_the_in_sync_set()
 
 
 def answer_after(replicas: Replicas, replica: SlaveReplica, waited_ms: int, now_ms: int) -> int:
-    """One transfer and its ack; returns the time of the ack."""
+    """Make one transfer and its ack; return the time of the ack."""
     end = replica.slave_ack_offset + 10
     replicas.transferred(replica, 10, end, now_ms)
     replicas.acknowledge(replica, end, end, now_ms + waited_ms)

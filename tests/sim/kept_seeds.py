@@ -3,7 +3,7 @@
     KIND vGENERATOR SEED  # what it found
 
 A seed means a history only together with the generator that draws it. When a generator changes, its
-kept seeds draw other histories, so each of them is an error until somebody has replaced it.
+kept seeds draw other histories, so each of them is an error until it is replaced.
 """
 
 from __future__ import annotations

@@ -31,14 +31,14 @@ class Set:
         return node
 
     def put(self, host: str, count: int = 5) -> list[object]:
-        """Send messages to a node; its answers, as they come."""
+        """Send messages to a node; return the list that its answers come into."""
         answers: list[object] = []
         for _ in range(count):
             self.node(host).roles.put(Put(0, next(self._ids)), answers.append)
         return answers
 
     def fail_over(self, *, to: int | None = None, force: bool = False) -> Outcome:
-        """`trioha failover`, from its begin to its end."""
+        """Run `trioha failover` from its begin to its end."""
         outcomes: list[Outcome] = []
         drive(
             self.world,
@@ -53,7 +53,7 @@ class Set:
         return outcomes[0]
 
     def promote(self, host: str, epoch: int, nonce: bytes) -> None:
-        """An operator with --force, who sees this node alone."""
+        """Promote the node as an operator with --force, who sees this node alone."""
         self.world.overrides.add(nonce.hex())
         roles = self.node(host).roles
         promotion = Promotion(
@@ -72,13 +72,13 @@ class Set:
         self.cut(host, *(other for other in [*self.world.machines, "namesrv"] if other != host))
 
     def cut(self, host: str, *others: str) -> None:
-        """Nothing passes between the host and the others any more, either way."""
+        """Cut the links between the host and `others`, both ways."""
         for other in others:
             self.world.network.cut(host, other)
             self.world.network.cut(other, host)
 
     def lose_power(self, host: str) -> None:
-        """The machine keeps what was flushed and nothing else."""
+        """Lose everything on the machine but what was flushed."""
         machine = self.world.machines[host]
         flushed_offset = machine.file.flushed_offset
         self.world.lose_power(machine)
@@ -91,11 +91,11 @@ class Set:
         self.world.start_node(self.world.machines[host])
 
     def stop(self, host: str) -> None:
-        """SIGSTOP."""
+        """Stop the node as SIGSTOP does."""
         self.node(host).stopped = True
 
     def forget(self) -> None:
-        """The name server starts anew and knows nothing."""
+        """Start the name server anew, without its memory."""
         self.world.namesrv.die()
         self.world.namesrv.start()
 
@@ -108,7 +108,7 @@ class Set:
         ]
 
     def check_converged(self) -> None:
-        """One master, equal logs, equal histories."""
+        """Check for one master, equal logs, equal histories."""
         nodes = {host: self.node(host) for host in self.world.machines}
         assert len(self.masters) == 1, self.masters
         self.world.checker.check_converged(

@@ -30,7 +30,7 @@ def test_seeds_are_read_by_kind() -> None:
         (KEPT + "pair v2 7  # again", "pair", "seeds.txt:6: pair seed 7 is kept twice"),
         ("pair 102 a lost tail", "pair", "is not KIND vGENERATOR SEED"),
         ("pair v2 102  #", "pair", "is not KIND vGENERATOR SEED"),
-        # A line of another kind is checked, too: a misspelt one would be nobody's.
+        # A line of another kind is checked, too: a misspelt one would belong to no kind.
         (KEPT + "3 4601 overload", "pair", "is not KIND vGENERATOR SEED"),
     ],
 )

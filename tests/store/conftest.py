@@ -16,7 +16,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def store_path(tmp_path: Path) -> Iterator[Path]:
-    """In memory where that is possible: these tests open thousands of stores, each with fsyncs."""
+    """Yield a path, in memory if possible: the tests open thousands of stores, each with fsyncs."""
     if not SHARED_MEMORY.is_dir():
         yield tmp_path
         return

@@ -320,7 +320,7 @@ def test_the_kernel_reads_ahead_wherever_nothing_is_written(on_disk: StoreConfig
 
 
 def test_a_log_that_no_put_waits_for_is_read_ahead_everywhere(on_disk: StoreConfig) -> None:
-    """Its writer gains by that: fresh pages come many at a time."""
+    """The writer gains by that: fresh pages come many at a time."""
     log = CommitLog(attrs.evolve(on_disk, is_synced_for_puts=False))
     append_many(log, 20 * MIB)
     assert not ranges_without_read_ahead(log.files.files[0].path)

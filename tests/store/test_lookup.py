@@ -131,7 +131,7 @@ def test_limits_of_one_pull(config: StoreConfig) -> None:
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_records_that_sum_exactly_to_the_limit_all_come(config: StoreConfig, where: str) -> None:
-    """With a filter, and without one; one byte less and the last record stays."""
+    """A filter makes no difference; one byte less and the last record stays."""
     size = len(encode_record(message(bytes(150), tags="A"), 0, 0, 0))
     for limit, count in ((3 * size, 3), (3 * size - 1, 2)):
         changes: dict[str, Any] = {f"{where}_transfer_bytes_max": limit}
@@ -383,7 +383,7 @@ def read_queue(
     *,
     in_memory_only: bool,
 ) -> tuple[bytes, int]:
-    """Everything that a consumer gets of queue 1, and how many times it waited for the disk."""
+    """Return all that a consumer gets of queue 1, and how many times it waited for the disk."""
     offset, found, waits = 0, b"", 0
     while offset < store.max_offset_in_queue("T", 1):
         result = store.get_message("T", 1, offset, 8, message_filter, in_memory_only)

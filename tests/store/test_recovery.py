@@ -649,7 +649,7 @@ PAGE = 4096
 
 
 class Disk:
-    """Knows what was synced, by watching the calls that sync."""
+    """A disk that knows what was synced: it watches the calls that sync."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root

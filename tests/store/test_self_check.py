@@ -429,7 +429,7 @@ def test_an_extent_that_cannot_be_read_counts_as_none(config: StoreConfig) -> No
 def test_a_full_disk_keeps_the_extent_of_before(
     config: StoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It tells of less than there is, which is true: a full disk is no reason to end the node."""
+    """The old extent tells of less than there is, which is true: a full disk ends no node."""
     filled(config)
     before = config.extent_path.read_bytes()
     store = open_store(config)

@@ -13,7 +13,7 @@ from trioha.wire.codes import RequestCode, ResponseCode
 def ack_of(
     messages: list[Popped], *, long: bool = False, as_list: bool = False
 ) -> dict[str, object]:
-    """One element of a batch, as Java's client or proxy writes it."""
+    """Return one element of a batch, as Java's client or proxy writes it."""
     handle = messages[0].handle.split(" ")
     start = int(handle[0])
     bits = sum(1 << (message.record.queue_offset - start) for message in messages)

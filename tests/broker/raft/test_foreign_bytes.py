@@ -135,7 +135,7 @@ def control(log: RaftLog, configuration: Configuration | None, start_offset: int
 
 
 def test_the_bytes_of_a_leader_tell_the_members(log: RaftLog) -> None:
-    """Not the leader beside them: round 765 of hostile leaders."""
+    """The leader does not tell them beside the bytes: round 765 of hostile leaders."""
     assert append(log, control(log, None, 0)) == ""
     at = log.end_offset
     record = control(log, MEMBERS, at)

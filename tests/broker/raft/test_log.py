@@ -277,7 +277,7 @@ def test_a_blank_is_read_like_a_record(leader: RaftLog) -> None:
 @pytest.mark.parametrize("size_max", [1, 600, 4096])
 @pytest.mark.parametrize("where", [0, 120])
 def test_damage_in_old_bytes_is_not_sent_on(leader: RaftLog, where: int, size_max: int) -> None:
-    """In a record's head, or in its body."""
+    """The damage is in a record's head, or in its body."""
     lead(leader, 1)
     ends = [put(leader, 100).end_offset for _ in range(50)]
     path = leader.store.config.commitlog_path / f"{0:020d}"
@@ -674,7 +674,7 @@ def test_a_master_slave_store_is_not_opened_by_a_member(tmp_path: Path) -> None:
     store = FileMessageStore.open(config, NullSink(), wall_ms=1)
     store.append_log(0, b"")
     store.close()
-    open_member(config)[0].store.close()  # nothing in it: nobody's yet
+    open_member(config)[0].store.close()  # empty: of neither mode yet
     for path in tmp_path.glob("raft.base.*"):
         path.unlink()
     (tmp_path / "epochs.0").touch()

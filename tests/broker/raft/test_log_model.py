@@ -84,7 +84,7 @@ class GroupMachine(RuleBasedStateMachine):
     def lead(self, number: int) -> None:
         member = self.members[number]
         if member.end < self.committed or member.terms.term_at(self.committed) != self.committed_in:
-            return  # nobody would vote for it
+            return  # no member would vote for it
         # A new leader knows the ends of queues from the tables in the log.
         for key, end in self.queue_ends.items():
             if member.log.store.appended_max_offset(*key) == 0:

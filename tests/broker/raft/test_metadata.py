@@ -34,14 +34,14 @@ class Pair:
         self.level()
 
     def level(self) -> None:
-        """All that the leader has is on both, and committed."""
+        """Copy the leader's log to the other member, and commit it on both."""
         self.leader.batch()
         self.other.copy(self.leader)
         self.leader.commit(self.leader.end)
         self.other.commit(self.leader.end)
 
     def fail_over(self) -> None:
-        """The leader is cut off from here on, and the other leads."""
+        """Cut the leader off from here on, and make the other member lead."""
         self.other.commit(self.other.put_noop(2))
         self.other.lead()
 
@@ -356,7 +356,7 @@ def test_an_offset_commit_is_answered_when_it_is_committed_and_outlives_its_lead
     other.copy(leader)
     leader.commit(leader.end)
     assert [answer.code for answer in channel.sent] == [ResponseCode.SUCCESS]
-    # The leader dies before it has told anybody of the commit.
+    # The leader dies before it has told the follower of the commit.
     pair.fail_over()
     assert other.core.offsets.query("g", "T", 0) == 41
 
@@ -685,7 +685,7 @@ def test_no_room_for_a_snapshots_queues_is_no_end_and_no_leader(tmp_path: Path) 
 
 
 def test_levels_that_the_last_records_moved_are_looked_at(pair: Pair) -> None:
-    """A member may be elected, and told to serve, before its tables are level with its log."""
+    """A member may be elected, and told to serve, before its tables are up to date."""
     leader, other = pair.leader, pair.other
     new_topic(leader)
     leader.put_delayed()

@@ -2,8 +2,8 @@
 
 What Raft does is done here by hand and by its rules: a leader's log ends in a NOOP of its term
 before it serves, nothing committed is cut, only a log that is as new as a majority's may lead.
-Deposed leaders go on until they are told. In the end everybody's tables must be what the committed
-changes make of new ones, snapshots left out, and everybody's queues the same.
+Deposed leaders go on until they are told. In the end each member's tables must be what the
+committed changes make of new ones, snapshots left out, and all members' queues the same.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Group(RuleBasedStateMachine):
 
     @rule()
     def advance(self) -> None:
-        """The newest leader commits what a majority has, if that is of its own term."""
+        """Commit at the newest leader what a majority has, if that is of its own term."""
         if self.leader < 0:
             return
         ends = sorted(self.common(who) for who in range(3))
@@ -252,11 +252,11 @@ class Group(RuleBasedStateMachine):
                     assert member.tables() == self.folds[commit]
 
     def has_snapshot(self, member: Member) -> bool:
-        """A copy that was not told of one yet keeps what it had."""
+        """Return False for a copy that was not told of a snapshot yet: it keeps what it had."""
         return member.store.min_phy_offset == 0 or member.raft.snapshot_offset >= 0
 
     def settle(self) -> None:
-        """All is well again, and everybody hears everything."""
+        """Copy the leader's log to all members, tell them of the commit, and compare them."""
         if self.leader < 0:
             self.elect(max(range(3), key=self.newness))
         for _ in range(2):

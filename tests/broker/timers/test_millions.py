@@ -17,7 +17,7 @@ from trioha.wire.names import TIMER_TOPIC
 COUNT = WAITING_TIMERS
 SPREAD_MS = 86_400_000
 MEMORY_BYTES_MAX = 20 << 20
-"""At the peak, while the first window is made: heap, refill and the sample of its middle."""
+"""Peak while the first window is made: heap, refill and the sample of its middle."""
 BUDGET = 256
 
 

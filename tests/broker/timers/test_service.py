@@ -92,7 +92,7 @@ def test_restart_goes_on_where_it_was() -> None:
 
 
 def test_restart_waits_until_it_sees_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A master that comes back shows nobody its log before its slaves hold it."""
+    """A master that comes back shows no reader its log before its slaves hold it."""
     side = ProduceSide()
     for number in range(10):
         timer(side, f"{number}", TIMER_DELAY_MS=1000 * (10 - number))

@@ -197,7 +197,7 @@ def test_op_messages_of_rocketmq_5_finish_several() -> None:
 
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_copies_of_javas_broker_do_not_count_twice(is_committed: bool) -> None:
-    """It was killed before it wrote that it was done with the half message."""
+    """Java's broker was killed before it wrote that it was done with the half message."""
     side = ProduceSide()
     where = prepare(side)
     view = side.store.look_message(where.phy_offset)

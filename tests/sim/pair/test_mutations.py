@@ -120,7 +120,7 @@ def meets_at_the_shorter_log(patch: pytest.MonkeyPatch) -> None:
 
 
 def hands_over_before_the_target_is_level(patch: pytest.MonkeyPatch) -> None:
-    """Writes are not paused, and nobody waits until the target has them."""
+    """Writes are not paused, and the engine does not wait until the target has them."""
 
     def catch_up(*_: object) -> Flow[dict[str, int]]:
         yield from ()
@@ -248,7 +248,7 @@ def leaves_no_room(patch: pytest.MonkeyPatch) -> None:
 
 
 def gives_one_number_twice_in_a_pair(patch: pytest.MonkeyPatch) -> None:
-    """A node of a pair that is alone takes the next number, as the other one does."""
+    """A node of a pair that is alone takes the next number, as the other node does."""
     patch.setattr("trioha.ha.quorum._own_number", lambda least, home_id, others: least)
 
 
@@ -285,7 +285,7 @@ def begins_by_the_word_of_another_nodes_term(patch: pytest.MonkeyPatch) -> None:
 
 
 def follows_an_older_term(patch: pytest.MonkeyPatch) -> None:
-    """A node follows whomever it is told to, whatever it knows or has promised."""
+    """A node follows any master that it is told to, whatever it knows or has promised."""
 
     def follow(self: RoleMachine, master: Peer, epoch: int, nonce: bytes) -> None:
         if self.mastership.hear(epoch, nonce, str(master), decided=True):
@@ -355,7 +355,7 @@ def hands_over_without_a_pause(patch: pytest.MonkeyPatch) -> None:
 
 
 def begins_behind_the_old_master(patch: pytest.MonkeyPatch) -> None:
-    """A target does not look how far the old master's log went, and nobody waits for it."""
+    """A target does not look how far the old master's log went, and the engine does not wait."""
 
     def catch_up(*_: object) -> Flow[dict[str, int]]:
         yield from ()
@@ -527,7 +527,7 @@ def test_a_known_fault_is_found(
 
 
 def is_noticed(seed: int) -> bool:
-    """Does the judge find fault with it? An exception of a mutated simulation proves nothing."""
+    """Return whether the judge finds fault. An exception of a mutated simulation proves nothing."""
     try:
         run_seed(seed)
     except SeedFailed as failure:

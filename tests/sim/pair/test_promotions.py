@@ -11,14 +11,14 @@ from trioha.sim.pair.messages import PutAnswer
 
 
 def acknowledged(set_: Set, host: str, count: int = 5) -> None:
-    """A node answers SEND_OK to all of them."""
+    """Put messages at a node, which answers SEND_OK to all of them."""
     answers = set_.put(host, count)
     set_.wait()
     assert answers == [PutAnswer.OK] * count, answers
 
 
 def promoted_and_stopped(*, switches: int = 0) -> Set:
-    """b stops right after its store holds the new term; the command does not know how it went."""
+    """Stop b right after its store holds the new term; the command does not know how it went."""
     set_ = Set(3)
     acknowledged(set_, "a")
     for target in [1, 0] * switches:
@@ -164,7 +164,7 @@ def test_a_master_whose_slaves_promised_a_term_that_never_began_takes_the_next_o
 def test_a_slave_that_promised_a_term_acknowledges_nothing_to_the_old_master(
     restarts: bool,
 ) -> None:
-    """The old master serves on; the promoted node is heard of by nobody but the operator."""
+    """The old master serves on; only the operator hears of the promoted node."""
     set_ = Set(3)
     acknowledged(set_, "a")
     set_.cut("b", "a", "namesrv")

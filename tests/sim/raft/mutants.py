@@ -34,7 +34,7 @@ class Mutant:
 
     name: str
     module: str
-    """Below trioha.dledger."""
+    """Module below trioha.dledger."""
     right: str
     wrong: str
     why: str

@@ -18,7 +18,7 @@ _STEP_MS = 5
 
 
 def _calm(seed: int, member_count: int = 3, **settings: int) -> Options:
-    """No faults but those that a test makes."""
+    """Return options without faults but those that a test makes."""
     names = ("cuts", "assassin", "kills", "power_losses", "pauses", "full_disks", "transfers")
     more = ("membership", "trims", "wipes", "damage", "clock_jumps")
     return attrs.evolve(
@@ -58,7 +58,7 @@ class _Group:
         scheduler.run_until(scheduler.now_ms + duration_ms)
 
     def wait(self, is_true: Callable[[], bool]) -> int:
-        """Let time pass until then; returns how much."""
+        """Let time pass until then; return how much."""
         begin = self.simulation.scheduler.now_ms
         while not is_true():
             assert self.simulation.scheduler.now_ms < begin + 30_000, "never"
@@ -89,7 +89,7 @@ class _Group:
 @pytest.mark.parametrize("member_count", [3, 5])
 @pytest.mark.parametrize("silently", [False, True])
 def test_a_dead_leader_is_replaced_within_three_seconds(member_count: int, silently: bool) -> None:
-    """A closed connection tells nobody here: a killed leader is as silent as a black hole."""
+    """No member notices a closed connection here: a killed leader is as silent as a black hole."""
     taken = []
     for seed in range(100):
         group = _Group(_calm(seed, member_count))

@@ -196,7 +196,7 @@ def staged(root: Path, golden: Golden) -> Iterator[Stage]:
 
 
 def client_life(stage: Stage, kind: Kind, name: str = "", **options: Any) -> None:
-    """Everything a client of this kind does from start to stop."""
+    """Do everything a client of this kind does from start to stop."""
     clients, namesrv, name = stage.clients, stage.namesrv, name or kind
     broker, topic, group = f"127.0.0.1:{stage.master_port}", f"{name}-topic", f"{name}-group"
     if kind == "js":

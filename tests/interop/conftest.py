@@ -1,4 +1,4 @@
-"""Mixed clusters: processes of both makes, ended with their test; one meeting for all who share."""
+"""Mixed clusters: processes of both makes, ended with their test; one meeting that tests share."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_slave_with_a_longer_log_is_told_of_in_words(
 def test_a_java_master_gone_in_the_middle_of_a_frame_is_followed_again(
     processes: Processes, clients: Clients
 ) -> None:
-    """Its frames are far larger than ours, too: 2 MiB, where 32 KiB is usual."""
+    """Java's frames are far larger than ours, too: 2 MiB, where 32 KiB is usual."""
     namesrv = trioha_namesrv(processes).start().address
     settings = {**SMALL_FILES, "haTransferBatchSize": 2 << 20}
     master = java_broker(processes, namesrv, settings=settings).start()
@@ -120,7 +120,7 @@ def test_a_java_master_gone_in_the_middle_of_a_frame_is_followed_again(
 
 
 def fill_large(clients: Clients, namesrv: str, broker: Node, topic: str, count: int) -> None:
-    """Messages of 3 MB, which no client compresses."""
+    """Send messages of 3 MB, which no client compresses."""
     put_topic(broker.address, topic)
     wait_for_route(namesrv, topic)
     producer = clients.producer("js", namesrv, compress_over=1 << 30)
@@ -198,7 +198,7 @@ def test_our_slave_with_other_bytes_is_refused_and_follows_once_emptied(
 def test_a_java_slave_with_other_bytes_is_doubted_in_words(
     processes: Processes, clients: Clients, tmp_path: Path
 ) -> None:
-    """Its report says nothing but where its log ends: that is all that can be seen of it."""
+    """The slave reports only the end of its log: that is all that can be seen of it."""
     namesrv = trioha_namesrv(processes).start().address
     store = tmp_path / "parted"
     end = parted_stores(processes, clients, namesrv, "java", store)
@@ -235,7 +235,7 @@ def test_a_java_master_with_huge_batches_is_refused_until_they_are_smaller(
 def test_our_batches_fit_a_java_slave_s_buffer_whatever_is_configured(
     processes: Processes, clients: Clients
 ) -> None:
-    """It reads into 4 MiB and waits for ever for the rest of a larger frame."""
+    """Java's slave reads into 4 MiB and waits for ever for the rest of a larger frame."""
     namesrv = trioha_namesrv(processes).start().address
     settings = {**SMALL_FILES, "haTransferBatchSize": 64 << 20}
     master = trioha_broker(processes, namesrv, settings=settings).start()
@@ -248,7 +248,7 @@ def test_our_batches_fit_a_java_slave_s_buffer_whatever_is_configured(
 def test_a_java_master_that_has_deleted_what_we_lack_is_told_of_in_words(
     processes: Processes, clients: Clients, tmp_path: Path
 ) -> None:
-    """It sends heartbeats for ever and not a byte: only the two ends of the log show it."""
+    """The master sends heartbeats for ever and not a byte: only the two ends of the log show it."""
     namesrv = trioha_namesrv(processes).start().address
     settings = {**SMALL_FILES, "mappedFileSizeCommitLog": 8 << 20}
     master = java_broker(processes, namesrv, settings=settings).start()

@@ -39,7 +39,7 @@ mixes = pytest.mark.parametrize(
 
 @attrs.frozen
 class Consumers:
-    """One of each kind, each in a group of its own."""
+    """One consumer of each kind, each in a group of its own."""
 
     concurrent: StockConsumer
     lite: StockConsumer
@@ -48,7 +48,7 @@ class Consumers:
 
 
 def start_consumers(clients: Clients, namesrv: str, topic: str) -> Consumers:
-    """All at once: together they wait no longer than one of them."""
+    """Start all at once: together they wait no longer than one of them."""
     common: dict[str, Any] = {"wait": False, **QUICK_CONSUMER}
     consumers = Consumers(
         clients.consumer("java", namesrv, f"{topic}-c", topic, **common),
@@ -75,7 +75,7 @@ def start_consumers(clients: Clients, namesrv: str, topic: str) -> Consumers:
 
 
 def send_in_every_way(producer: StockProducer, topic: str) -> tuple[list[str], set[str | None]]:
-    """The bodies that were sent, and the brokers that took them."""
+    """Send; return the bodies that were sent, and the brokers that took them."""
     bodies = [f"{mode} {number}" for mode in ("sync", "async", "oneway") for number in range(20)]
     numbers = [producer.begin(topic, body, body.split()[0]) for body in bodies]
     for shard in range(SHARDS):
@@ -134,7 +134,7 @@ def test_every_way_of_sending_reaches_every_kind_of_consumer(
 
 
 def check_queues(messages: list[Received]) -> None:
-    """Every queue counts from zero without a gap."""
+    """Check that every queue counts from zero without a gap."""
     offsets = defaultdict(list)
     for message in messages:
         offsets[message.broker, message.queue_id].append(message.queue_offset)
@@ -143,7 +143,7 @@ def check_queues(messages: list[Received]) -> None:
 
 
 def check_batch(messages: list[Received]) -> None:
-    """One batch, one queue, one after the other, each with the batch's tags and keys."""
+    """Check the batch: one queue, in order, each message with the batch's tags and keys."""
     batch = [message for message in messages if message.tags == "Batch"]
     assert [message.body for message in batch] == [f"batch {number}" for number in range(10)]
     assert len({(message.broker, message.queue_id) for message in batch}) == 1
@@ -152,7 +152,7 @@ def check_batch(messages: list[Received]) -> None:
 
 
 def check_order(orderly: StockConsumer) -> None:
-    """Each shard in order, though each of its messages failed once."""
+    """Check that each shard is in order, though each of its messages failed once."""
     deliveries = orderly.wait_for_count(2 * SHARDS * PER_SHARD)
     for shard in range(SHARDS):
         mine = [m for m in deliveries if (m.body or "").startswith(f"ordered {shard} ")]
@@ -164,7 +164,7 @@ def check_order(orderly: StockConsumer) -> None:
 
 
 def check_failures(failing: StockConsumer, topic: str) -> None:
-    """The message comes back once, after its delay, as the same message of the same topic."""
+    """Check that the message comes back once, after its delay, as the same message of its topic."""
     first, again = failing.wait_for_count(2, RETRIED_S)
     assert (first.reconsume_times, again.reconsume_times) == (0, 1)
     assert first.topic == again.topic == topic

@@ -22,7 +22,7 @@ from trioha.wire.remoting_command import ExtValue, RemotingCommand
 from trioha.wire.timers import TimerCheckpoint
 
 COPIED_S = 100.0
-"""It copies tables once a minute, the first time within that."""
+"""The slave copies tables once a minute, the first time within a minute."""
 MODE = {"topic": "T", "consumerGroup": "readers", "mode": "POP", "popShareQueueNum": 2}
 
 

@@ -143,7 +143,7 @@ def test_what_mqadmin_has_set_on_one_broker_is_kept(
 def test_a_connected_java_consumer(
     meeting: Meeting, cli: Cli, producers: dict[Make, StockProducer], shared_clients: Clients
 ) -> None:
-    """It is described, its threads are shown, it takes a message by hand, and its offsets move."""
+    """Commands describe it, show its threads, hand it a message, and move its offsets."""
     topic, group = "nouns", "noun-readers"
     meeting.create_topic(topic, queues=1)
     namesrv = meeting.namesrvs["trioha"].address

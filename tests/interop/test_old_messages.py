@@ -31,7 +31,7 @@ READ_S = 60.0
 def test_a_java_consumer_of_old_messages_reads_them_from_the_slave(
     slave_remembers: bool, processes: Processes, clients: Clients
 ) -> None:
-    """Whether or not the slave has them in memory."""
+    """The slave has them in memory or not."""
     namesrv = trioha_namesrv(processes).start().address
     master, slave = (
         trioha_broker(

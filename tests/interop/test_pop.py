@@ -35,7 +35,7 @@ CLIENT_S = 90.0
 SWITCHED_S = 25.0
 """The proxy asks for routes every two seconds; hidden messages come back after ten."""
 ROUTE_S = 8.0
-"""Until the proxy knows the new master; a handle is good for ten seconds."""
+"""Time until the proxy knows the new master; a handle is good for ten seconds."""
 TOPICS = ("simple", "push", "java", "js", "rust", "DefaultHeartBeatSyncerTopic")
 """The last is the proxy's own; it gives up when it waits for three seconds to see it created."""
 
@@ -129,7 +129,7 @@ def test_an_ordered_group_waits_for_the_message_that_failed(served: Served) -> N
 
 
 def test_java_s_push_consumer_in_pop_mode(served: Served, processes: Processes) -> None:
-    """It fails once, and gets the message again after the ten seconds that it asks for."""
+    """The consumer fails once, and gets the message again after the ten seconds it asks for."""
     require_java("proxy")
     client = served.client
     client.run("send", topic="java", bodies=["one", "two", "three-again"])
@@ -191,7 +191,7 @@ class Popping:
     topic: str
 
     def receive(self, count: int, within_s: float = SWITCHED_S) -> list[list[object]]:
-        """Body and attempt of each message, sorted."""
+        """Receive messages; return body and attempt of each, sorted."""
         found = self.client.run(
             "receive",
             group=f"{self.topic}-group",

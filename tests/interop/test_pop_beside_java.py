@@ -108,7 +108,7 @@ def every_queue(client: PopClient) -> None:
 
 @scenario
 def where_a_group_begins(client: PopClient) -> None:
-    """With init mode 0 at the first message; with 1 there as well, while it is in memory."""
+    """Init mode 0 begins at the first message; mode 1 does as well, while it is in memory."""
     client.create()
     client.send("a", "b", "c")
     for mode in (0, 1):
@@ -257,7 +257,7 @@ def acknowledgements(client: PopClient) -> None:
 
 @scenario
 def reconsume_times(client: PopClient) -> None:
-    """A message that nobody acknowledges comes again and again, to a pop of any queue."""
+    """A message without an acknowledgement comes again and again, to a pop of any queue."""
     client.create(queues=2)
     client.send("a", queue=1, tags="T", k="v", UNIQ_KEY="unique")
     found = client.pop("first", queueId=1, invisibleTime=SHORT_MS)
@@ -290,7 +290,7 @@ def retries_and_filters(client: PopClient) -> None:
 
 @scenario
 def dead_letters(client: PopClient) -> None:
-    """After `retryMaxTimes` redeliveries."""
+    """A message becomes a dead letter after `retryMaxTimes` redeliveries."""
     client.create(retryMaxTimes=1)
     client.send("a")
     (first,) = client.pop("first", invisibleTime=SHORT_MS)
@@ -306,7 +306,7 @@ def dead_letters(client: PopClient) -> None:
 
 @scenario
 def change_invisible(client: PopClient) -> None:
-    """To none, to a shorter time and to a longer one."""
+    """Change the time to none, to a shorter one and to a longer one."""
     client.create()
     client.send("shorter", "none", "longer")
     shorter, none = client.pop("two for long", maxMsgNums=2)
@@ -552,7 +552,7 @@ def order_and_attempts(client: PopClient) -> None:
 
 @scenario
 def order_and_an_attempt_used_again(client: PopClient) -> None:
-    """For a part of its batch, and for other messages once the batch is acknowledged."""
+    """Reuse it for a part of its batch, and for other messages once the batch is acknowledged."""
     client.create(consumeMessageOrderly=True)
     client.send(*"abcde")
     for message in client.pop("three", order=True, maxMsgNums=3):
@@ -605,7 +605,7 @@ def notified(answer: RemotingCommand) -> object:
 
 @scenario
 def assignments(client: PopClient) -> None:
-    """In pull and in pop mode, for groups of none, one and three clients."""
+    """Assign in pull and in pop mode, to groups of none, one and three clients."""
     client.create(queues=4)
     assign(client, "a group without clients")
     held = [join(client, client.group, f"client-{i}") for i in range(3)]
@@ -680,7 +680,7 @@ def set_mode(client: PopClient, step: str, **fields: object) -> None:
 
 @scenario
 def wrong_pops(client: PopClient) -> None:
-    """Each of a group of its own, for which there is a message."""
+    """Each wrong pop is of a group of its own, for which there is a message."""
     client.create()
     client.send("a")
     writable = attrs.evolve(client, topic=f"{client.topic}-writable")
@@ -721,7 +721,7 @@ POP_NUMBERS = ("queueId", "maxMsgNums", "invisibleTime", "initMode", "pollTime",
 
 @scenario
 def wrong_handles(client: PopClient) -> None:
-    """Nothing that is wrong acknowledges anything: both are in flight at the end."""
+    """No wrong handle acknowledges anything: both messages are in flight at the end."""
     client.create()
     client.send("a", "b")
     client.create_group("foreign")

@@ -48,7 +48,7 @@ def group(processes: Processes) -> RaftGroup:
 
 @attrs.define
 class Talk:
-    """A producer that keeps at it, and what it was told is stored."""
+    """A producer that goes on sending, and the messages that it was told are stored."""
 
     producer: StockProducer
     stored: list[str] = attrs.Factory(list)
@@ -56,7 +56,7 @@ class Talk:
     count: int = 0
 
     def say(self, count: int) -> None:
-        """Send so many; each must be stored."""
+        """Send so many messages; each must be stored."""
         for _ in range(count):
             self._send()
 
@@ -81,7 +81,7 @@ class Talk:
 
 
 def check_all_heard(consumer: StockConsumer, stored: Iterable[str]) -> None:
-    """Everything that was stored arrives; a kill may make a consumer hear a thing twice."""
+    """Check that every stored message arrives; after a kill one may arrive twice."""
     consumer.wait_for_bodies(stored, CARRY_ON_S)
 
 
@@ -133,7 +133,7 @@ def admin(clients: Clients) -> MqAdmin:
 def test_mqadmin_sees_a_sane_cluster(
     processes: Processes, clients: Clients, admin: MqAdmin, make: Make
 ) -> None:
-    """Under a name server of either make, before a leader dies and after."""
+    """The name server is of either make. The cluster is checked before a leader dies and after."""
     namesrv = (java_namesrv if make == "java" else trioha_namesrv)(processes).start().address
     group = raft_group(processes, namesrv, name=GROUP)
     group.start()
@@ -240,7 +240,7 @@ def test_a_group_and_a_pair_share_a_name_server(
 
 
 def _check_ids(admin: MqAdmin, namesrv: str, members: dict[str, int]) -> None:
-    """Each replica set has its size and one master."""
+    """Check that each replica set has its size and one master."""
     rows = table(admin.run("clusterList", "-n", namesrv))
     for name, size in members.items():
         ids = sorted(int(row[2]) for row in rows if row[1] == name)

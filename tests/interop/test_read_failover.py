@@ -1,4 +1,4 @@
-"""Masters die, trioha's slaves go on serving the Java client, and nobody's progress is lost."""
+"""Masters die, trioha's slaves go on serving the Java client, and no progress is lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sets(processes: Processes, namesrv: str) -> list[ReplicaSet]:
 
 
 def wait_until_both_take(producer: StockProducer, sets: list[ReplicaSet]) -> list[str]:
-    """Send until both masters have taken a message; the bodies that were stored on the way."""
+    """Send until both masters have taken a message; return the bodies stored on the way."""
     stored: list[str] = []
     took: set[str | None] = set()
     deadline = time.monotonic() + CARRY_ON_S

@@ -29,7 +29,7 @@ PAIRS: list[tuple[Make, Make]] = [("trioha", "java"), ("java", "trioha")]
 
 
 def pair(kind: str) -> pytest.MarkDecorator:
-    """One of the pairs for each commit."""
+    """Draw one of the pairs for each commit."""
     return pytest.mark.parametrize(("master_make", "slave_make"), drawn_cases(kind, PAIRS))
 
 
@@ -39,7 +39,7 @@ def settings_of(make: Make) -> dict[str, object]:
 
 
 def send_some(producer: StockProducer, name: str, count: int = 40) -> None:
-    """Small messages with all properties, and two far larger than a transfer frame."""
+    """Send small messages with all properties, and two far larger than a transfer frame."""
     for number in range(count):
         producer.send("T", f"{name} {number}", tags="TagA", keys=f"{name}-{number}")
     for size in (300_000, 3_500_000):

@@ -57,7 +57,7 @@ FILTERS = (
 def java_verdicts(
     home: Path, questions: list[tuple[str, dict[str, str]]], release: str
 ) -> list[str]:
-    """The verdicts of RocketMQ's filter module, one word each; see FilterJudge.java."""
+    """Return the verdicts of RocketMQ's filter module, one word each; see FilterJudge.java."""
     require_java(release)
     lines = [json.dumps({"expression": text, "properties": props}) for text, props in questions]
     done = subprocess.run(
@@ -85,7 +85,7 @@ def our_verdict(text: str, properties: dict[str, str]) -> str:
 
 
 def has_operators_as_names(text: str, properties: dict[str, str]) -> bool:
-    """Whether CONTAINS and its like are names here: any other name gives the same verdict.
+    """Return whether CONTAINS and its like are names here: another name gives the same verdict.
 
     In place of an operator another name is an error.
     """
@@ -195,7 +195,7 @@ def test_a_push_consumer_changes_its_filter_and_retries_pass_it(
 def test_retries_do_not_pass_a_filter_that_changed_if_the_broker_says_so(
     make: Make, processes: Processes, clients: Clients, topic: str
 ) -> None:
-    """With filterSupportRetry: 12 fails once, and its filter takes it no longer."""
+    """filterSupportRetry is on: 12 fails once, and the filter takes it no longer."""
     namesrv = trioha_namesrv(processes, name="namesrv").start()
     settings = {**MEETING_SETTINGS, "filterSupportRetry": True}
     start = trioha_broker if make == "trioha" else java_broker

@@ -169,7 +169,7 @@ def test_a_broker_takes_over_a_store_of_the_other_make(
             found = reader.search(topic, name, queue_id, ms)
             # Several of one millisecond are equally near.
             assert abs(stamps[found] - ms) == abs(stamps[offset] - ms), (ms, found, offset)
-    # The delayed message that was under way comes when it is due.
+    # The pending delayed message comes when it is due.
     messages = wait_for_bodies(reader, topic, {"late"})
     assert time.monotonic() >= late_at_s - 1.0
     assert [message.body for message in messages].count("late") == 1

@@ -27,7 +27,7 @@ from trioha.wire.remoting_command import RemotingCommand
 
 RUN_S = 90.0
 LATE_MS_MAX = 1_000
-"""On a busy machine. RocketMQ's broker itself is up to one second late."""
+"""Limit on a busy machine. RocketMQ's broker itself is up to one second late."""
 OURS: Mapping[str, object] = {"autoCreateTopicEnable": "false", **SMALL_FILES}
 JAVA: Mapping[str, object] = {**OURS, "timerWheelEnable": True, "recallMessageEnable": True}
 

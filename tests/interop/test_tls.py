@@ -56,7 +56,7 @@ def start(processes: Processes, mode: str, **more: str) -> TlsCluster:
 
 
 def exchange(clients: Clients, namesrv: str, *properties: Mapping[str, str]) -> None:
-    """A producer and a consumer for each of `properties`, all at once; everybody gets all."""
+    """Run a producer and a consumer for each of `properties`; each consumer gets all messages."""
     topic = f"T-{uuid4().hex[:8]}"
     producers: list[StockProducer] = [
         clients.producer("java", namesrv, f"p{number}", wait=False, system_properties=own)
@@ -140,7 +140,7 @@ def s_client(address: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_openssl_checks_the_certificate_of_every_port(processes: Processes) -> None:
-    """With its name, in both versions of TLS that a node speaks, and in no older one."""
+    """The name is checked too, in both versions of TLS that a node speaks; an older one fails."""
     skip_unless(shutil.which("openssl") is not None, "openssl is not installed")
     cluster = start(processes, "enforcing")
     trusting = ("-CAfile", CERTIFICATES.cert("ca"), "-verify_ip", "127.0.0.1")

@@ -96,12 +96,12 @@ CHANGES: tuple[tuple[Any, ...], ...] = (
     ("deleteTopicInNameServer", ["NAMESRV"], CLUSTER, "OTHER"),
     ("examineTopicConfig", "BROKER", "OTHER"),
 )
-"""The last asks for what is gone."""
+"""Changes, and questions about them; the last asks for the deleted topic."""
 BY_GROUP = {"groups": "subscriptionGroupTable", "all producers": "data"}
 """Answers that are tables of all groups of a broker, and the tables in them."""
 ELSEWHERE = ("THERE", "OTHERS", "LEFT")
 EXACT = {"minOffset", "maxOffset", "brokerOffset", "consumerOffset", "readQueueNums", "perm"}
-"""Values that have to be equal, wherever they stand; of the others the kind is compared."""
+"""Values that must be equal, wherever they stand; of other values the kind is compared."""
 
 
 @attrs.frozen
@@ -112,7 +112,7 @@ class Scene:
     words: Mapping[str, Any]
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """The answer's shape without the names of this scene, or the error."""
+        """Return the answer's shape without the names of this scene, or the error."""
         try:
             answer = self.calls.call(method, *(self._put_in(one) for one in arguments))
         except CallFailed as error:
@@ -135,7 +135,7 @@ class Scene:
 
 
 def shape(value: Any, taken_out: Callable[[str], str], exact: bool = False) -> Any:
-    """Keys and kinds of values, the other scene's left out; of a list, the shapes in it."""
+    """Return keys and kinds of values without the other scene's; of a list, the shapes in it."""
     if isinstance(value, dict):
         names = {key: taken_out(key) for key in value}
         return {
@@ -150,7 +150,7 @@ def shape(value: Any, taken_out: Callable[[str], str], exact: bool = False) -> A
 
 
 def committed(calls: JavaCalls, group: str) -> int | None:
-    """Messages before the group's offsets at its broker; None before its first commit.
+    """Return the messages before the group's offsets at its broker; None before its first commit.
 
     Retries are among them.
     """

@@ -59,7 +59,7 @@ VOLATILE = (
 
 @pytest.fixture(scope="module")
 def brokers(shared_processes: Processes) -> dict[Make, tuple[Node, Node]]:
-    """By make: a name server and the broker with short times."""
+    """Start a name server and a broker of each make, with short times; return them by make."""
     namesrvs = {"trioha": trioha_namesrv(shared_processes, name="transactions")}
     start_all(namesrvs.values())
     address = namesrvs["trioha"].address
@@ -85,7 +85,7 @@ def told(message: Received) -> tuple[object, ...]:
 def drive(
     clients: Clients, namesrv: Node, broker: Node, topic: str
 ) -> tuple[set[tuple[object, ...]], list[tuple[object, ...]]]:
-    """Every outcome once; what consumers got, and what the producer was asked."""
+    """Send every outcome once; return what consumers got, and what the producer was asked."""
     put_topic(broker.address, topic, 1)
     wait_for_brokers(namesrv.address, topic, {f"tx-{broker_make(broker)}"})
     group = f"{topic}-producers"

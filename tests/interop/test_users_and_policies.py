@@ -204,7 +204,7 @@ def answer_of(node: Node, step: Step) -> tuple[int, str, Any]:
     by, command = step
     again = RemotingCommand(command.code, dict(command.ext_fields), command.body)
     answer = signed_request(node.address, again, by)
-    # RocketMQ 5 tells of a success that nobody set its words.
+    # RocketMQ 5's remark on a success says that none was set.
     words = "" if answer.code == ResponseCode.SUCCESS else answer.remark or ""
     body = json.loads(answer.body_bytes()) if answer.body_bytes() else None
     return answer.code, words, body

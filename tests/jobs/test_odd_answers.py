@@ -63,7 +63,7 @@ JOBS: dict[str, Callable[[JobScope], Flow[object]]] = {
 
 
 def with_odd(flow: Flow[T], number: int, odd: Answer, seen: list[int]) -> Flow[T]:
-    """The same flow, of whose answers that of this number is the odd one."""
+    """Return the same flow, but with `odd` as the answer of this number."""
     effect = next(flow)
     while True:
         replies = yield effect

@@ -117,7 +117,7 @@ async def test_a_broker_that_dies_at_a_send_gets_the_rest_later_and_nothing_twic
 
 
 async def test_a_send_that_did_not_leave_is_known_not_to_have_happened() -> None:
-    """Its broker has died: what goes there is skipped, what goes to the other broker is sent."""
+    """Its broker has died: sends to it are skipped, sends to the other broker are made."""
     async with open_cluster("2m-noslave") as cluster:
         scope, found = await prepare(cluster)
         order = ResendOrder("source", "target")

@@ -111,7 +111,7 @@ async def test_a_deletion_that_a_dead_broker_stops_tells_what_was_done() -> None
 
 
 async def test_a_topic_that_is_being_deleted_is_said_to_be() -> None:
-    """Its brokers have deleted it, the name server still has its route."""
+    """The brokers have deleted it, the name server still has its route."""
     async with open_cluster("single") as cluster:
         scope, driver = scope_of(cluster), cluster.observer
         await drive(carry_out(scope, await drive(create(scope), driver)), driver)

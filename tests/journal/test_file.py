@@ -61,7 +61,7 @@ def damages_of(directory: Path) -> list[Damage]:
 
 
 def journal_bytes(directory: Path, count: int) -> tuple[bytes, list[int]]:
-    """One file of `count` events, and where each of its records begins."""
+    """Return one file of `count` events, and where each of its records begins."""
     journal = JournalFile(directory, "n", Wall(), bytes_max=1 << 20)
     for number in range(count):
         journal.event("ha_progress", peer="127.0.0.1:1", gap_bytes=number)
@@ -73,7 +73,7 @@ def journal_bytes(directory: Path, count: int) -> tuple[bytes, list[int]]:
     while position < len(data):
         starts.append(position)
         position += FRAME.size + FRAME.unpack_from(data, position)[0]
-    return data, starts[1:]  # the first says who wrote the file
+    return data, starts[1:]  # the first names the writer of the file
 
 
 def test_events_come_back_in_order_with_numbers_and_times(

@@ -1,6 +1,6 @@
 """Peers on the HA port that do what no real one can be made to do, before real nodes of ours.
 
-Each is named in words in the journal and in `trioha ha status`, disturbs nobody, and is followed
+Each is named in words in the journal and in `trioha ha status`, disturbs no node, and is followed
 by a peer that behaves. What real peers do wrong is in `tests/interop/test_bad_links.py`.
 """
 

@@ -36,7 +36,7 @@ from trioha.wire.keyring import Keyring
 FRAMES = 5_000
 """Frames of one round."""
 FRAMES_EACH = 40
-"""Tests that share the rounds: one that fails or is stopped leaves the others."""
+"""Frames of one connection."""
 SIDE_BY_SIDE = 10
 SECRET = "a secret of tests"
 OPERATOR = Credentials("operator-1", "operator-secret")
@@ -50,7 +50,6 @@ accounts:
   secretKey: operator-secret
   admin: true
 """
-"""Memory that a round may leave in use."""
 FAULTS = {"handler_failed", "task_failed", "flush_failed"}
 
 Peer = Callable[[], Awaitable[int]]

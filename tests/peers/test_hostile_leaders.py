@@ -37,7 +37,7 @@ from trioha.wire.remoting_command import RemotingCommand
 CHANGES = 40
 """Changed frames of one round."""
 LIFE_S = 120
-"""On virtual time: until then the follower is expected to have heard so many."""
+"""Virtual time within which the follower must have heard so many."""
 PATIENCE_S = 3.0
 FAULTS = {"handler_failed", "task_failed", "flush_failed", "raft_failed"}
 SECRET = "a secret of tests"
@@ -46,7 +46,7 @@ SECRET = "a secret of tests"
 async def stand_before(
     group: VirtualGroup, victim: VirtualMember, changes: LeaderChanges, answers: Changes
 ) -> None:
-    """Change what the follower hears of the others: their messages, and their answers to it."""
+    """Change what other members tell the follower: their messages, and their answers to it."""
     members = {member.host: member.id for member in group.besides(victim)}
     door = victim.replication.member.setup.door
     connect = group.network.connect

@@ -30,7 +30,7 @@ VERDICTS = 60
 """Changed answers of one round of a name server."""
 PATIENCE_S = 5.0
 LIFE_S = 900
-"""On virtual time: until then the slave is expected to have heard so many."""
+"""Virtual time within which the slave must have heard so many."""
 FAULTS = {"handler_failed", "task_failed", "flush_failed"}
 SECRET = "a secret of tests"
 

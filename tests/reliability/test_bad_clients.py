@@ -65,7 +65,7 @@ FRAMES = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """One broker for all of these: none of them may do it any harm."""
+    """Start one broker for all of these: none of them may do it any harm."""
     root = tmp_path_factory.mktemp("bad-clients")
     with running_processes(root) as processes:
         settings = {
@@ -85,7 +85,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 def _check_tables(node: Node) -> None:
-    """Nothing illegal was ever kept."""
+    """Check that no illegal name was ever kept."""
     assert node.store is not None
     tables = [path.read_text() for path in (node.store / "config").glob("*.json")]
     assert tables
@@ -128,7 +128,7 @@ def test_a_thousand_idle_connections_cost_little_and_are_given_back(broker: Node
                 idle += [RawPeer(broker.address) for _ in range(CONNECTIONS)]
                 wait_until("all accepted", lambda: served(CONNECTIONS))
                 during = footprint(broker.process.pid)
-                # Among those that are served are other clients, so a few may still wait.
+                # Some of the served connections are of other clients, so a few may still wait.
                 assert during.descriptors >= CONNECTIONS
                 peaks.append(during.rss_bytes)
                 for peer in idle:

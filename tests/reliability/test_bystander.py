@@ -1,4 +1,4 @@
-"""The judge of those who hurt a broker: its work counts, and not what the machine is slow at."""
+"""The judge of harm to a broker: the broker's work counts, not the slowness of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that were damaged while nobody looked: one clear line, and nothing lost or made up.
+"""Stores that were damaged while no broker ran: one clear line, and nothing lost or made up.
 
 The damage is done to a stopped broker's files, then it is started again as an operator would.
 """

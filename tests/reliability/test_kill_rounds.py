@@ -57,7 +57,7 @@ def restart(rng: random.Random, node: Node, *, twice: bool) -> None:
 
 
 class Rounds:
-    """One cluster's life."""
+    """One cluster and its rounds of kills."""
 
     def __init__(self, cluster: Cluster, role: str, settings: dict[str, object]) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""SIGTERM under load: what the sender was told is true, the slave is level, the exit is 0."""
+"""SIGTERM under load: what the sender was told is true, the slave is up to date, the exit is 0."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENT: dict[str, object] = {
     "slaveTimeout": 600_000,
     "haHousekeepingInterval": 600_000,
 }
-"""Nothing ends by a deadline within a test's patience."""
+"""Settings under which no deadline comes within a test's patience."""
 
 
 @pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])

@@ -39,9 +39,9 @@ pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 PATIENT: dict[str, object] = {"slaveTimeout": 600_000, "haHousekeepingInterval": 600_000}
-"""A put released within these tests' patience was released by what its master noticed."""
+"""Settings under which only what its master notices releases a put within a test's patience."""
 RELEASED = {ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE}
-"""Never FLUSH_SLAVE_TIMEOUT: no put's own deadline came."""
+"""Codes of released puts. Never FLUSH_SLAVE_TIMEOUT: no put's own deadline came."""
 
 
 def ha_status(cluster: Cluster) -> list[dict[str, Any]]:
@@ -68,8 +68,8 @@ def test_a_slave_with_one_message_more_is_master_by_its_newer_term_and_not_in_a_
 ) -> None:
     """Fault C1.
 
-    Whoever holds the newest term is followed, whatever the configurations say: no message is
-    given up, and nobody is refused for ever.
+    The node with the newest term is followed, whatever the configurations say: no message is
+    given up, and no node is refused for ever.
     """
     cluster.start(slave=True)
     create_topic(cluster.master.address, cluster.namesrv, "T")

@@ -19,7 +19,7 @@ from trioha.wire.codes import ResponseCode
 pytestmark = pytest.mark.slow
 
 PATIENT: dict[str, object] = {"slaveTimeout": 600_000, "haHousekeepingInterval": 600_000}
-"""No send is released by a deadline: what releases it is what the master notices."""
+"""Settings under which only what the master notices releases a send, and no deadline."""
 OK, NO_SLAVE = ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE
 
 
@@ -41,7 +41,7 @@ def wait_for_code(load: Load, code: ResponseCode) -> None:
 
 
 def check(cluster: Cluster, load: Load) -> None:
-    """No send waited for its timeout, and what was answered OK is on both nodes."""
+    """Check that no send waited for its timeout, and that what was answered OK is on both nodes."""
     load.stop()
     assert set(load.codes) == {OK, NO_SLAVE}, load
     wait_level(cluster.master, cluster.slave)

@@ -265,10 +265,10 @@ def test_a_turn_ends_when_many_answers_wait_to_be_read() -> None:
 def test_large_answers_to_a_part_of_a_read_leave_before_the_rest_is_handled() -> None:
     turns = Turns(PEEK * 6, answer_bytes=EARLY_ANSWERS_BYTES // 2)
     assert turns.turn()
-    # The other clients have their turn before all is answered that a consumer asked for at once.
+    # Other clients have their turn before all that one consumer asked for at once is answered.
     assert turns.handled == 4
     assert not turns.turn()
-    # The last ones leave at the end of the turn, as those of a short read do.
+    # The last answers leave at the end of the turn, as answers to a short read do.
     assert [handled for handled, _ in turns.sent_early] == [2, 4]
     assert turns.handled == 6
     assert turns.outbox.buffers

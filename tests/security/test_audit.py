@@ -1,4 +1,4 @@
-"""Changes of operators leave a line that says who made them."""
+"""Changes of operators leave a line that names the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check before handlers with users and policies: who passes, how others are rejected."""
+"""The check before handlers with users and policies: callers that pass, and rejections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check before handlers: who passes, with which words the others are rejected."""
+"""The check before handlers: callers that pass, and the words of rejections."""
 
 from __future__ import annotations
 

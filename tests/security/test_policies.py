@@ -1,4 +1,4 @@
-"""Which entry of a user's policies decides, and what the file of users holds."""
+"""The entry of a user's policies that decides, and the contents of the file of users."""
 
 from __future__ import annotations
 

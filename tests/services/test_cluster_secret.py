@@ -1,4 +1,4 @@
-"""Whole nodes with a cluster's secret: strangers change nothing, and who knows it does all."""
+"""Whole nodes with a cluster's secret: strangers change nothing, holders of it do all."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_stranger_changes_nothing_on_any_port_of_a_set(
 async def test_a_peer_that_throws_away_what_it_acknowledges_is_no_slave(
     tmp_path: Path, secret_file: Path
 ) -> None:
-    """On the HA port it would turn SLAVE_NOT_AVAILABLE into SEND_OK."""
+    """Such a peer on the HA port would turn SLAVE_NOT_AVAILABLE into SEND_OK."""
     async with live_set(tmp_path, cluster_secret_file=str(secret_file)) as set_:
         master = await set_.add(BrokerRole.SYNC_MASTER)
         stream = await trio.open_tcp_stream("127.0.0.1", master.config.ha_listen_port)

@@ -159,7 +159,7 @@ async def answer_to(
 
 
 async def check_strangers(target: Target) -> tuple[int, list[tuple[str, Code]]]:
-    """Send every code as every stranger; return how many were sent, and those not rejected."""
+    """Send every code as every stranger; return how many were sent, and the ones not rejected."""
     count, obeyed = 0, []
     for name, caller in STRANGERS.items():
         for code in target.codes:
@@ -169,7 +169,7 @@ async def check_strangers(target: Target) -> tuple[int, list[tuple[str, Code]]]:
                         answer = await client.request(request_of(code))
                     except Unreachable:
                         assert REQUIREMENTS[target.port][code].by_connection, code
-                        count += 1  # a message of nobody ends its connection
+                        count += 1  # a message without a proven sender ends its connection
                         continue
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 continue  # another kind of node serves it

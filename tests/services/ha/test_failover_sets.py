@@ -1,8 +1,8 @@
 """Whole master-slave sets on virtual time, whose members die inside promotions.
 
 Clients ask every node to store messages all the time. What was answered with SEND_OK must be in the
-log of whoever is master at the end, where the answer said; tests/sim/pair/test_promotions.py lives
-through the same histories in the simulator.
+log of the final master, where the answer said; tests/sim/pair/test_promotions.py lives through the
+same histories in the simulator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trioha.wire.remoting_command import RemotingCommand
 Clock = trio.testing.MockClock
 BOTH_MEMORIES = pytest.mark.parametrize("wiped", [False, True], ids=["remembered", "wiped"])
 RETURN_S = 20.0
-"""A set whose members are all back is whole within this time: members and name servers are asked.
+"""Time within which a set is whole once all members are back: they ask members and name servers.
 
 It is less than `registerNameServerPeriod`, which is 30 s by default.
 """
@@ -47,7 +47,7 @@ def follows_from(set_: VirtualSet, follower: int, master: int) -> bool:
 
 
 async def promote_and_die(set_: VirtualSet) -> None:
-    """The master dies, and 1 right after its store holds the term that it was promoted to."""
+    """Kill the master, and 1 right after its store holds the term that it was promoted to."""
     await set_[0].kill()
     set_[1].after_next_term = set_[1].die
     outcome = await set_.fail_over(to=1)
@@ -143,7 +143,7 @@ async def test_a_node_is_not_promoted_by_the_nonce_of_another_nodes_term(
 async def test_a_node_that_handed_over_outlives_a_target_that_began_behind_a_newer_term(
     tmp_path: Path, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its task ended with a CommandError, and the node with it: it refused to follow the target."""
+    """Its task refused to follow the target: a CommandError once ended the task and the node."""
 
     async def began(handed_over: HandOver, *_: object) -> bool:
         return True
@@ -196,7 +196,7 @@ async def test_followers_whose_operator_vanishes_after_a_promotion_hear_of_it_fr
 async def test_a_master_that_is_deposed_while_it_connects_announces_itself_to_nobody(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    """Its first packet was lost: it connects a second later, and is no master then."""
+    """The first packet was lost: the master connects a second later, and is no master then."""
     async with virtual_set(tmp_path) as set_, set_.hammered():
         set_.network.connect_times_s[set_[1].host, set_[0].host] = 1.0
         for target in (1, 2):
@@ -213,7 +213,7 @@ async def test_a_master_that_is_deposed_while_it_connects_announces_itself_to_no
 async def test_a_follower_that_slept_through_a_switch_finds_the_master_that_it_had_before(
     tmp_path: Path, autojump_clock: Clock, goes_on: bool
 ) -> None:
-    """Its name server says what it said before the switch of which only the master told: news."""
+    """The name server names the master from before a switch that it never heard of: news."""
     async with virtual_set(tmp_path) as set_, set_.hammered():
         await set_.fail_over(to=2)
         await set_.wait(lambda: follows_from(set_, 0, 2))
@@ -238,7 +238,7 @@ async def test_a_follower_that_slept_through_a_switch_finds_the_master_that_it_h
 async def test_a_deposed_master_and_its_slaves_follow_the_new_one_without_a_registration(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    """A planned switch whose operator reaches nobody any more once the target is master."""
+    """A planned switch whose operator reaches no node any more once the target is master."""
     async with virtual_set(tmp_path) as set_, set_.hammered():
 
         def vanish() -> None:

@@ -324,7 +324,7 @@ async def test_a_log_that_ends_before_the_masters_first_byte_waits_for_an_operat
         async with trio.open_nursery() as nursery:
             nursery.start_soon(b.shake, a)
             await trio.testing.wait_all_tasks_blocked()
-            assert b.handshake.needs_resync == told  # also while the next attempt is under way
+            assert b.handshake.needs_resync == told  # also during the next attempt
             nursery.cancel_scope.cancel()
 
 
@@ -344,7 +344,7 @@ async def test_a_master_that_lost_its_disk_takes_nobodys_log_along(tmp_path: Pat
 
 
 async def test_a_classic_slave_with_the_masters_bytes_cuts_nothing(tmp_path: Path) -> None:
-    """It followed on classic links, beyond the first record of a history that it never heard."""
+    """The slave followed on classic links, beyond the first record of a history it never heard."""
     async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         a.write(20)

@@ -45,14 +45,14 @@ class Node:
     events: RecordedEvents
     acks: list[int]
     lost: list[float]
-    """When puts that wait were to ask again whether a slave is there."""
+    """Times at which waiting puts were to ask again whether a slave is there."""
     master: HaMaster
 
     async def connect(self) -> Transport:
         return await self.listener.connect("master", 10912)
 
     async def follow(self, offset: int) -> Transport:
-        """A slave that has reported and been greeted by a heartbeat, if it has all."""
+        """Connect as a slave and report `offset`; a heartbeat greets it if it has all."""
         transport = await self.connect()
         await transport.send_all([REPORT.pack(offset)])
         return transport
@@ -88,7 +88,7 @@ def nothing(offset: int) -> None:
 
 
 async def read_frame(transport: Transport) -> tuple[int, bytes]:
-    """One frame; whole frames arrive in one read or are joined here."""
+    """Read one frame; its pieces are joined here."""
     data = b""
     while len(data) < TRANSFER_HEADER.size or len(data) < 12 + TRANSFER_HEADER.unpack(data[:12])[1]:
         more = await transport.receive_some()
@@ -100,7 +100,7 @@ async def read_frame(transport: Transport) -> tuple[int, bytes]:
 
 
 async def read_all(transport: Transport) -> bytes:
-    """Everything until the master closes."""
+    """Read everything until the master closes."""
     data = b""
     while more := await transport.receive_some():
         data += more

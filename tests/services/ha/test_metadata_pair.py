@@ -272,7 +272,7 @@ class Clients:
         self.rng = rng
         self.number = 0
         self.asked: dict[int, tuple[str, str, int]] = {}
-        """By opaque: kind, name and offset of the request."""
+        """Kind, name and offset of each request, by opaque."""
         self.promised: dict[str, int] = {}
         """``group/queue`` -> offset."""
         self.sent: dict[str, int] = {}
@@ -453,7 +453,7 @@ async def test_delayed_messages_are_delivered_once_by_either_master(
 ) -> None:
     """Fault D2: what one master has delivered the next one does not deliver again.
 
-    Only of a turn whose last words did not reach the slave may there be messages twice.
+    Only messages of a turn whose last words did not reach the slave may be there twice.
     """
     rng = random.Random(cut_after)
     a, b = Node(tmp_path / "a", SYNC), Node(tmp_path / "b", SLAVE)

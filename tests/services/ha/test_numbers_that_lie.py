@@ -127,7 +127,7 @@ async def test_a_node_fenced_by_the_largest_number_it_believes_is_brought_back_b
         outcome = await set_.fail_over(to=0, force=True)
         assert outcome.result is Result.DONE, outcome.message
         await master.wait(lambda one: one["standing"] == "MASTER")
-        # The slave, which was told of the lie by nobody, believes the term that repairs it.
+        # The slave, which never heard the lie, believes the term that repairs it.
         await slave.wait(lambda one: follows(one) and one["epoch"] > lie)
         assert await master.send(b"after") == SUCCESS
         await slave.stop()

@@ -86,7 +86,7 @@ async def switch(set_: VirtualSet) -> int:
 
 
 def is_level(set_: VirtualSet) -> bool:
-    """Has each node all messages, also in its queues?"""
+    """Return whether each node has all messages, also in its queues."""
     stores = [broker.node.store for broker in set_.brokers if broker.is_up]
     return set_.is_level() and all(one.dispatched_offset == one.max_phy_offset for one in stores)
 
@@ -167,7 +167,7 @@ async def test_a_question_that_came_before_the_switch_gets_the_new_masters_answe
 async def test_a_reader_is_not_sent_back_by_a_master_that_starts_again(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
-    """It does not know yet what its slaves hold, and has shown more than that before."""
+    """The master does not know yet what its slaves hold, and has shown more than that before."""
     async with virtual_set(tmp_path) as set_:
         for number in range(5):
             assert await send(set_, 0, b"%d" % number) == SUCCESS

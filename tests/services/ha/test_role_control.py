@@ -86,7 +86,7 @@ class Pair:
 
 @asynccontextmanager
 async def running_pair(root: Path) -> AsyncIterator[Pair]:
-    """Both brokers up, the slave in sync."""
+    """Run both brokers, the slave in sync."""
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             pair, stop = Pair(root, nursery), trio.Event()
@@ -108,7 +108,7 @@ async def running_pair(root: Path) -> AsyncIterator[Pair]:
 
 
 async def in_sync(pair: Pair) -> None:
-    """Wait until some node has a slave that is in sync. Not ideal: nobody tells, so it asks."""
+    """Wait until some node has a slave that is in sync. Not ideal: it polls, as no event tells."""
     while True:
         for addresses in pair.addresses.values():
             links = (await status_of(addresses.listen))["connections"]
@@ -269,7 +269,7 @@ async def test_a_broker_that_ends_in_the_middle_of_a_switch_tells_who_is_parked(
 
 
 async def wait_parked(client: RemotingClient) -> None:
-    """Not ideal: nobody tells that a put has been parked, so it asks, pausing again."""
+    """Wait until a put is parked. Not ideal: no event tells, so it asks, pausing again."""
     while True:
         if (await step(client, RequestCode.PAUSE_WRITES, pause_ms=20_000))["puts_parked"]:
             return
@@ -353,7 +353,7 @@ async def receive(stream: trio.SocketStream) -> RemotingCommand:
 
 
 async def pipe(one: trio.SocketStream, other: trio.SocketStream) -> None:
-    """Both ways, until either ends."""
+    """Copy both ways, until either end closes."""
     async with trio.open_nursery() as nursery:
 
         async def copy(source: trio.SocketStream, sink: trio.SocketStream) -> None:
@@ -382,7 +382,7 @@ async def test_requests_by_an_old_route_are_forwarded_to_the_new_master(
                 {"consumerGroup": "G", "topic": "T", "queueId": 1, "commitOffset": 3},
             )
             assert (await client.request(commit)).code == ResponseCode.SUCCESS
-            # It may have been on its way since before the other: nobody rewinds a group like this.
+            # This commit may be the older one, late on its way: no group is rewound like this.
             commit.ext_fields["commitOffset"] = 2
             assert (await client.request(commit)).code == ResponseCode.SERVICE_NOT_AVAILABLE
             routes = (await status_of(old))["forwarding"]

@@ -125,7 +125,7 @@ async def test_both_sides_wrote_and_the_returning_one_keeps_what_it_gives_up(
 
 
 async def test_a_whole_set_that_was_stopped_comes_back_without_hand_work(tmp_path: Path) -> None:
-    """Its name server, too, knows nothing: the old master asks the members it knows."""
+    """The name server, too, knows nothing: the old master asks the members it knows."""
     async with live_set(tmp_path) as set_:
         a, b = await pair(set_)
         assert (await set_.fail_over()).result is Result.DONE

@@ -33,7 +33,7 @@ SHARED: dict[str, Any] = {
     ),
     "ha_secret": "of the set",
 }
-"""The nodes prove themselves to each other, so they share their accounts."""
+"""Settings of nodes that prove themselves to each other, and so share their accounts."""
 OWN = {**SHARED, "ha_secret": ""}
 
 
@@ -43,7 +43,7 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class HeldChanges:
-    """Changes of files wait in their thread until `let_go`."""
+    """Changes of files that wait in their thread until `let_go`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.came, self._go = trio.Event(), trio.Event()
@@ -151,7 +151,7 @@ async def test_a_change_that_a_switch_overtakes_is_never_called_done(
     monkeypatch: pytest.MonkeyPatch,
     switched: bool,
 ) -> None:
-    """It was answered SUCCESS, and the new master's text took its place."""
+    """It was once answered SUCCESS, though the new master's text took its place."""
     held = HeldChanges(monkeypatch)
     async with virtual_set(tmp_path, 2, ADMIN, **SHARED) as set_, trio.open_nursery() as nursery:
         await wait_users(set_)

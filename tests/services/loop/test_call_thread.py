@@ -182,7 +182,7 @@ def test_a_quiet_call_that_is_wanted_after_its_end_is_there_at_once(quiet: Quiet
 
 
 def test_what_a_quiet_call_raises_wakes_the_loop_and_is_not_collected() -> None:
-    """It would end the node in the middle of something else."""
+    """A collected error would end the node in the middle of something else."""
     wait = Wait()
     delivered: list[outcome.Outcome[int]] = []
     thread = CallThread(wait, "calls of a test")  # type: ignore[arg-type]

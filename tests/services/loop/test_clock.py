@@ -12,7 +12,7 @@ from trioha.services.loop.clock import Clock, clock_offset_s
 
 
 class _Clock(trio.abc.Clock):
-    """A clock whose time is another one than it says."""
+    """A clock whose time differs from the one that it says."""
 
     def __init__(self, offset: object, real_offset_s: float) -> None:
         self.offset = offset

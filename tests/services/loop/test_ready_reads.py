@@ -83,8 +83,7 @@ async def test_what_arrives_costs_no_scheduler_pass(reads: ReadyReads) -> None:
 
 
 async def test_a_flood_of_reads_holds_up_no_task(reads: ReadyReads) -> None:
-    """Neither one that another thread wakes, nor one whose time has come, nor one that waits for a
-    socket of Trio's."""
+    """Tasks run that a thread wakes, whose time has come, or that wait for a socket of Trio's."""
     with socket_pair() as (near, far), socket_pair() as (trios, other):
         # Never read, so always readable.
         reads.add(near.fileno(), lambda: None)

@@ -30,7 +30,7 @@ async def test_reads_tell_how_long_their_bytes_waited(monkeypatch: pytest.Monkey
             client.try_send([b"x"])
             assert await accepted.receive_some() == b"x"
             with trio.fail_after(60):
-                # A kernel on which nobody else asks begins to stamp a moment later.
+                # If no other socket asks, the kernel begins to stamp a moment later.
                 while not accepted.waited_ms:
                     client.try_send([b"x"])
                     assert await accepted.receive_some() == b"x"

@@ -44,7 +44,7 @@ class Node:
         return data
 
     async def wait_event(self, name: str) -> dict[str, object]:
-        """Events come from the node's tasks: let them run until it is there."""
+        """Let the node's tasks run until the event is there; return it."""
         while name not in self.events.names():
             await trio.lowlevel.checkpoint()
         return self.events.of(name)[-1]
@@ -217,7 +217,7 @@ async def test_shutdown_closes_connections_and_blames_no_broker(tmp_path: Path) 
 async def test_who_still_sends_to_a_name_server_that_stops_reads_an_answer_and_an_end(
     tmp_path: Path,
 ) -> None:
-    """To close over bytes that nobody has read would reset the connection."""
+    """To close over unread bytes would reset the connection."""
     with trio.fail_after(10):
         async with open_node(tmp_path) as node:
             stream = await trio.open_tcp_stream(*parse_address(node.address))

@@ -204,7 +204,7 @@ async def test_accounts_of_the_master_are_those_of_the_slave_that_takes_over(
 
 
 async def test_a_forwarded_request_needs_no_account_at_the_new_master(tmp_path: Path) -> None:
-    """Its client may be on the white list of the node that it is connected to."""
+    """The client may be on the white list of the node that it is connected to."""
     async with secured_set(tmp_path) as one:
         # Files beside the default one are each node's own.
         listed = tmp_path / "master" / "plain_acl.yml"
@@ -440,7 +440,7 @@ async def test_a_transaction_is_ended_by_those_who_may_send_to_its_topic(tmp_pat
 
 
 async def test_a_record_forged_in_own_messages_is_no_message(tmp_path: Path) -> None:
-    """Its head lies in one message of the owner and its end in another: a foreign one in between.
+    """Head and end lie in two messages of the owner, with a foreign one in between.
 
     The owner may send to T. So the head names its own offset and a size up to the end, which names
     T.

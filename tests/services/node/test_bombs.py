@@ -77,7 +77,7 @@ class Target:
         return footprint(self.node.process.pid).rss_bytes - self.ready_bytes
 
     def longest_turn(self, position: int) -> tuple[float, str]:
-        """The longest turn that was noted after this position of the file, and its task."""
+        """Return the longest turn that was noted after this position of the file, and its task."""
         told = [line.split(" ", 1) for line in self.turns.read_text()[position:].splitlines()]
         return max(((float(ms), task) for ms, task in told), default=(0.0, "none"))
 
@@ -188,7 +188,7 @@ def many_codes(peer: int) -> bytes:
 
 
 def pull(junk: int, opaque: int = 1) -> bytes:
-    """A pull at the end of a queue, to be parked, with a field that nobody reads."""
+    """Return a pull at the end of a queue, to be parked, with a field that no node reads."""
     fields: Fields = {
         **{"consumerGroup": "g", "topic": "T", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32},
         **{"sysFlag": PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND, "commitOffset": 0},
@@ -218,7 +218,7 @@ def registration(count: int, body: bytes | None = None, number: int = 0) -> byte
 
 
 def zeros_packed(mib: int) -> bytes:
-    """So many MiB of zeros, one like the other behind the first."""
+    """Pack so many MiB of zeros; all after the first become the same bytes."""
     packer = zlib.compressobj(9)
     first, next_one = (
         packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
@@ -237,7 +237,7 @@ def repeat(count: int, one: Callable[[int], None]) -> None:
 
 
 STRANGERS = itertools.count()
-"""Numbers of brokers that are not known yet: what is known is not taken in again."""
+"""Numbers of brokers that are not known yet: a known one is not taken in again."""
 
 ROWS: dict[str, tuple[str, Callable[[Stranger], None]]] = {
     "a heartbeat of 16 MiB in fastjson's dialect": (
@@ -284,14 +284,14 @@ ROWS: dict[str, tuple[str, Callable[[Stranger], None]]] = {
         lambda it: repeat(300, lambda _: it.says(LENGTH_16, 1, TOO_LARGE)),
     ),
 }
-"""By name of the bomb: the node that it is thrown at, and the function that throws it."""
+"""Node that each bomb is thrown at, and function that throws it, by the bomb's name."""
 REPEATABLE = {
     "a heartbeat of 16 MiB in fastjson's dialect",
     "a registration of 50,000 topics",
     "a registration that unpacks to a GiB",
 }
-"""The node has to do the same when it comes again: it rejects it whole, or forgets it when the
-bomb's connection closes, as the name server does with the topics of a broker."""
+"""Bombs that cost the node the same again: it rejects them whole, or forgets them when their
+connection closes, as the name server does with the topics of a broker."""
 ATTEMPTS = 3
 
 

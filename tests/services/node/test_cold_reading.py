@@ -22,7 +22,7 @@ LIMITED = BrokerConfig(cg_cold_read_threshold=100_000)
 
 
 def no_answer(pull: ColdPull, instant: Instant) -> None:
-    """These pulls are taken by hand."""
+    """Do nothing: the test takes these pulls by hand."""
 
 
 class Rig:

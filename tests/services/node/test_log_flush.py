@@ -111,7 +111,7 @@ async def either_thread(request: pytest.FixtureRequest) -> None:
         skip_unless(start_ready_reads(), "Trio waits by epoll on Linux only")
 
 
-# When an fsync starts.
+# Starts of fsyncs.
 
 
 @pytest.mark.usefixtures("either_thread")
@@ -305,7 +305,7 @@ async def test_a_flush_by_hand_tells_what_is_durable() -> None:
     assert rig.events.names() == ["flush_failed"]
 
 
-# With the thread that stays.
+# The thread that stays.
 
 
 async def test_the_fsync_starts_behind_all_that_is_read_at_a_time() -> None:

@@ -91,7 +91,7 @@ async def nodes(
 
 
 async def get(address: str, path: str) -> tuple[int, str]:
-    """Status and body."""
+    """Return status and body."""
     stream = await trio.open_tcp_stream(*parse_address(address))
     async with stream:
         await stream.send_all(
@@ -103,7 +103,7 @@ async def get(address: str, path: str) -> tuple[int, str]:
 
 
 async def scrape(address: str) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
-    """Every series by name and labels, the node's own labels left out."""
+    """Return every series by name and labels, without the node's own labels."""
     status, text = await get(address, "/metrics")
     assert status == 200
     series: dict[str, dict[frozenset[tuple[str, str]], float]] = {}

@@ -333,7 +333,7 @@ async def test_a_slave_that_is_told_of_no_master_asks_again_soon(
 async def test_a_master_that_was_fenced_asks_again_soon_who_is_master(
     autojump_clock: MockClock,
 ) -> None:
-    """It keeps its broker id until it follows another: 30 s without a slave for the new master."""
+    """It keeps its broker id until it follows: else 30 s without a slave for the new master."""
     namesrv = MemoryNamesrv()
     identity = attrs.evolve(IDENTITY, epoch=1, epoch_nonce="a1" * 8, in_doubt=True)
     async with running(Broker(namesrv, identity=identity)):
@@ -359,7 +359,7 @@ async def test_the_first_name_server_that_knows_a_master_is_believed(
 
 
 def announce_master(namesrv: MemoryNamesrv, address: str) -> None:
-    """Another broker registers as master, on a connection of its own."""
+    """Register another broker as master, on a connection of its own."""
     master = attrs.evolve(SLAVE, broker_id=0, address=address)
     handler = namesrv.processor.handlers()[REGISTER]
     handler(FakeChannel(), register_request(master), Instant(0, 0))

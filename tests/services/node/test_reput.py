@@ -1,4 +1,4 @@
-"""When the log is dispatched: before the loop sleeps or by the task, and what errors do to each."""
+"""Dispatches of the log: before the loop sleeps or by the task, and what errors do to each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Log:
         self.dispatched_offset = 0
         self.fails: StoreError | None = None
         self.by_task: list[bool] = []
-        """For each dispatch that moved on: whether a task called it."""
+        """Whether a task called it, for each dispatch that moved on."""
 
     def dispatch(self, bytes_max: int) -> bool:
         error, self.fails = self.fails, None

@@ -34,7 +34,7 @@ def max_offset(topic: str = "T", queue_id: int = 0) -> RemotingCommand:
 
 
 def holds(status: dict[str, Any], end: int) -> bool:
-    """Committed as far as it knows, and in its queues, up to here?"""
+    """Return whether it knows the log committed up to `end`, and has all of that in its queues."""
     known: int = min(status["raft"]["committed_offset"], status["dispatched_offset"])
     return known >= end
 
@@ -101,7 +101,7 @@ async def test_a_leader_that_breaks_off_is_replaced_and_nothing_is_lost(tmp_path
 
 
 async def test_a_machine_that_stands_still_deposes_no_leader(tmp_path: Path) -> None:
-    """Once: with heartbeats of 60 ms a busy machine stood still a second time at once."""
+    """It stands still once: with heartbeats of 60 ms a busy one did so a second time at once."""
     slow = {
         "d_leger_heartbeat_interval": 300,
         "d_leger_election_timeout_min": 1_000,

@@ -173,7 +173,7 @@ async def _rage(seed: int) -> None:
         await chaos.heal()
         last = Put(0)
         while not last.safe:
-            # A transfer may still be under way, or a leader that is about to step down.
+            # A transfer may still be in progress, or a leader about to step down.
             await rig.wait(lambda: any(one.may_append for one in rig.leaders()), within_s=20)
             last = next(one for one in rig.leaders() if one.may_append).put(b"the last")
             await _known(rig, last)

@@ -1,4 +1,4 @@
-"""Strangers who pose as members of a group without a secret: no message of theirs ends a node."""
+"""Strangers that pose as members of a group without a secret: no message of theirs ends a node."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def posing(target: Target) -> AsyncIterator[tuple[RemotingClient, GroupDoo
 
 
 async def forge(target: Target, message: say.RaftMessage) -> bool:
-    """Send a message and wait until the target has handled it; was the connection closed for it?"""
+    """Send a message; return whether the target closed the connection once it had handled it."""
     async with posing(target) as (client, door, ended):
         client.oneway_nowait(RemotingCommand(code_of(message), {}, b"".join(door.encode(message))))
         try:
@@ -193,7 +193,7 @@ async def test_no_forged_message_ends_a_follower(tmp_path: Path, name: str) -> N
 
 
 async def test_one_word_of_a_stranger_empties_no_log(tmp_path: Path) -> None:
-    """It says all that the leader of a group that has deleted its oldest messages would say."""
+    """The word is that of a leader of a group that has deleted its oldest messages."""
     async with follower(tmp_path) as target:
         rows = ((target.term, 0),)
         beginning = say.Install(*(*target.head, 1, 1 << 20, rows, 1 << 21, (0, VOTERS)))

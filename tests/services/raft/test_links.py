@@ -200,7 +200,7 @@ async def test_whoever_is_let_in_speaks_for_itself_only() -> None:
 
 
 async def test_whoever_claims_to_lead_a_term_that_has_a_leader_is_hung_up_on() -> None:
-    """Without a secret anybody may say so; nobody's task fails over it."""
+    """Without a secret any stranger may say so; no task fails over it."""
     async with elected(3) as rig:
         leader = await rig.leader()
         source, target = (one for one in rig.founders if one != leader.member_id)

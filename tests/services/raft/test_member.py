@@ -63,7 +63,7 @@ async def test_a_leader_that_is_killed_is_followed_by_another_and_nothing_is_los
 
 @pytest.mark.parametrize("count", [3, 5])
 async def test_a_leader_whose_process_dies_is_replaced_within_three_heartbeats(count: int) -> None:
-    """Its connections end with it. Only the promise of the others' last answer has to run out."""
+    """Its connections end with it. Only the promise in the last answers has to run out."""
     async with elected(count) as rig:
         leader = await rig.leader()
         await rig.stop(leader.member_id, power=False)
@@ -127,7 +127,7 @@ async def test_a_failed_fsync_ends_the_member_and_its_puts_are_unknown() -> None
         put = leader.put()
         await rig.wait(lambda: not leader.is_up)
         assert isinstance(leader.died, StoreError)
-        # The others have it on disk and may commit it; nobody has told the client.
+        # The followers have it on disk and may commit it; the client was not told.
         assert put.unknown
         assert not put.safe
         assert leader.events.of("raft_failed")[0]["reason"] == "fsync failed: Input/output error"
@@ -253,7 +253,7 @@ async def test_nobody_to_hand_over_to() -> None:
             if name != leader.member_id:
                 await rig.stop(name)
         assert leader.member is not None
-        # It is no leader any more before anybody could be told, or nobody is fit: either is said.
+        # It stops leading before it could hand over (True), or no voter is fit (False).
         await hand_over(leader.member)
         assert leader.is_up
 

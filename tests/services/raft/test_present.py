@@ -62,7 +62,7 @@ class Answers:
             self.rejected.append((member.id, code, answer.code))
 
     async def keep_asking(self, group: VirtualGroup, member: VirtualMember) -> None:
-        """Until cancelled, every 50 ms, without waiting for what was asked before."""
+        """Ask every 50 ms until cancelled, without waiting for earlier answers."""
         async with trio.open_nursery() as nursery:
             while True:
                 if member.is_up:
@@ -71,7 +71,7 @@ class Answers:
                 await trio.sleep(0.05)
 
     async def advance(self, leader: VirtualMember, offset: int) -> None:
-        """One more message, and the group's offset; both acknowledged."""
+        """Store one more message and commit the group's offset; both are acknowledged."""
         self.acknowledged[MAX] = self.acknowledged[PULL] = await leader.send() + 1
         await leader.commit(offset)
         self.acknowledged[QUERY] = offset

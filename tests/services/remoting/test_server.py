@@ -81,7 +81,7 @@ async def open_door(connections_max: int = 1000) -> AsyncIterator[Door]:
 
 
 async def is_served(transport: Transport) -> bool:
-    """Whether a request on it is answered."""
+    """Return whether a request on it is answered."""
     machine = RemotingConnection()
     try:
         await transport.send_all([ASK])

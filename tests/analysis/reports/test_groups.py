@@ -124,7 +124,7 @@ def test_a_member_that_others_meet_again_is_not_dead(group: Group) -> None:
 
 
 def test_a_leader_that_stands_still_leads_no_more_once_there_is_a_newer_term(group: Group) -> None:
-    """Its own journal calls it the master until it goes on; nothing can be committed meanwhile."""
+    """Its own journal calls it the master until it goes on; it can commit nothing meanwhile."""
     group.elect(2, "n1", 1)
     group.elect(12, "n2", 2, unheard_s=11.5)
     group.step_down(52, "n1", 2, "n2 has term 2")

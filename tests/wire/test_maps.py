@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioha.errors import RemoteProtocolError
@@ -34,6 +34,7 @@ def test_what_is_no_map_is_named(data: bytes, words: str) -> None:
 
 
 @given(st.binary(max_size=64))
+@example(b"\x81\xa1a\x01")
 def test_any_bytes_are_a_map_or_an_error_of_ours(data: bytes) -> None:
     try:
         fields: object = decode_map(data)

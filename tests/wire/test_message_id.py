@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioha.errors import RemoteProtocolError
@@ -50,6 +50,8 @@ def test_a_name_is_not_an_address() -> None:
 
 
 @given(st.text(max_size=60) | st.binary(max_size=40).map(bytes.hex))
+@example("7F00000100002A9F00000000000004D2")
+@example("00" * 28)
 def test_any_other_text_is_refused_as_an_id(text: str) -> None:
     try:
         decode_message_id(text)

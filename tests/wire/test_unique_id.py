@@ -78,6 +78,7 @@ STRINGS = st.lists(PIECES, max_size=8).map("".join)
 
 
 @given(first=STRINGS, other=STRINGS)
+@example("UNIQ_KEY\x01aaaa", "UNIQ_KEY\x01bbbb")
 @example("MY_UNIQ_KEY\x01aaaa\x02UNIQ_KEY\x01aaaa", "MY_UNIQ_KEY\x01bbbb\x02UNIQ_KEY\x01aaaa")
 @example("UNIQ_KEY\x01aaaa\x02UNIQ_KEY\x01aaaa", "UNIQ_KEY\x01bbbb\x02UNIQ_KEY\x01aaaa")
 def test_what_is_recognised_is_what_decoding_finds(first: str, other: str) -> None:

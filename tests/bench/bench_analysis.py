@@ -1,4 +1,4 @@
-"""What an analysis costs, by size of the store and cores: `just bench-analysis`.
+"""The cost of an analysis, by size of the store and cores: `just bench-analysis`.
 
 Stores are made once (`support.stores.big`) and analysed in processes of their own. Measured are the
 decoder alone (the scanner's batches, and these with every column as Arrow arrays, one core), the
@@ -49,7 +49,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class Cost:
     wall_s: float
     cpu_s: float
-    """Of all processes."""
+    """Processor seconds of all processes."""
 
 
 @attrs.frozen
@@ -62,7 +62,7 @@ class Row:
     bare: Cost
     """The same, and every column as an Arrow array."""
     at_once: Cost
-    """As many bare loops as there are cores, each over its share of the log."""
+    """One bare loop per core, each over its share of the log."""
     scan: Cost
     few: Cost
     """The header scan of two columns, one task a core."""
@@ -96,7 +96,7 @@ class Peaks:
     """The process that was started counts as a worker: it does a worker's part."""
     unaccounted: dict[int, float] = attrs.Factory(dict)
     """Processor seconds of each Python worker of Spark's, as last seen. Their parent ignores
-    SIGCHLD, so the kernel adds them to nobody's."""
+    SIGCHLD, so the kernel adds them to no process."""
 
 
 def main() -> None:

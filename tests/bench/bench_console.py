@@ -88,7 +88,7 @@ async def open_app(namesrv: str) -> AsyncIterator[ConsoleApp]:
 
 
 async def filled(app: ConsoleApp) -> None:
-    """Until the queues of all topics are known."""
+    """Wait until the queues of all topics are known."""
     began = time.monotonic()
     while app.frame is None or len(app.frame.snapshot.queues) < ALL_QUEUES:
         assert time.monotonic() - began < _FILL_S, "not all queues are known"

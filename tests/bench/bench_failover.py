@@ -1,4 +1,4 @@
-"""How soon an old master comes back, and the table of a drill, into docs/benchmarks-appendix.md.
+"""The rejoin time of an old master and the table of a drill, into docs/benchmarks-appendix.md.
 
     just drill --rounds 100 --output drill.json
     just bench-failover --drill drill.json [--rounds 3] [--mebibytes 1024]

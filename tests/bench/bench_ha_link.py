@@ -40,7 +40,7 @@ def open_store(root: Path) -> FileMessageStore:
 
 
 class Acks:
-    """Wakes whoever waits for an offset."""
+    """The acknowledged offset, which one task can wait for."""
 
     def __init__(self) -> None:
         self.offset = 0

@@ -1,4 +1,4 @@
-"""What the load generator itself costs per message: `python tests/bench/bench_load_generator.py`.
+"""Cost of the load generator itself per message: `python tests/bench/bench_load_generator.py`.
 
 Its peer is a process that counts frames by their length words and answers each read in one write,
 so next to nothing but the generator is measured. Compare with the broker's cost per message before

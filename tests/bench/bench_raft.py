@@ -146,7 +146,7 @@ def write_page(setup: dict[str, Any], samples: Sequence[Sample], page: Path) -> 
 
 
 def describe(options: argparse.Namespace) -> dict[str, Any]:
-    """What a reader must know to judge the figures."""
+    """Return the setup that a reader needs to judge the figures."""
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     pace = Pace(seconds=options.seconds)
     return {

@@ -1,8 +1,8 @@
-"""What the machine allows at best: `just bench-relay`, four minutes.
+"""The best that the machine allows: `just bench-relay`, four minutes.
 
-Processes hand frames on and do nothing else (`peer/bare_relay.py`): one alone, a pair, a leader
-with two followers. So a ratio tells what replication leaves of a broker's rate where nobody does
-any work. What is measured is waking processes, and sharing processors among them. The microseconds
+Processes forward frames and do nothing else (`peer/bare_relay.py`): one alone, a pair, a leader
+with two followers. So a ratio tells what replication leaves of a broker's rate if no process does
+any other work. It measures waking processes, and sharing processors among them. The microseconds
 are the processor time that a frame takes the process that answers it.
 """
 

@@ -1,4 +1,4 @@
-"""A fleet that nobody runs: name servers and brokers that answer what a console asks.
+"""A simulated fleet: name servers and brokers that answer what a console asks.
 
     PYTHONPATH=tests python -m bench.fleet
 
@@ -157,7 +157,7 @@ def group_name(cluster: int, number: int) -> str:
 
 
 async def open_fleet() -> tuple[list[str], list[asyncio.Server]]:
-    """Listen for everybody; the addresses are those of the name servers."""
+    """Listen for all nodes; return the addresses of the name servers, and all servers."""
     servers: list[asyncio.Server] = []
 
     async def listen(answer: Callable[[RemotingCommand], RemotingCommand]) -> str:

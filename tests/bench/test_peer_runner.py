@@ -1,4 +1,4 @@
-"""What is measured when, what a failure costs, and how a run that was cut goes on."""
+"""Order of measurements, cost of a failure, and resuming a run that was cut."""
 
 from __future__ import annotations
 

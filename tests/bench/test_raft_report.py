@@ -1,4 +1,4 @@
-"""What becomes of the samples of `just bench-raft`."""
+"""Report on the samples of `just bench-raft`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What one acknowledged message costs each node, in numbers that other load does not move."""
+"""Cost of one acknowledged message for each node, in numbers that other load does not move."""

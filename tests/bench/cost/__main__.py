@@ -1,4 +1,4 @@
-"""What an acknowledged message costs each node, as processes: `just bench-cost --help`.
+"""Cost of an acknowledged message for each node, as a process: `just bench-cost --help`.
 
 Counts of the kernel for the time of a load, divided by the messages that were acknowledged. A
 neighbour's load moves them less than rates and latencies: it moves how many messages share a
@@ -55,7 +55,7 @@ WARM_UPS_MAX = 30
 
 @attrs.frozen
 class Cost:
-    """Of one node, for one acknowledged message."""
+    """Cost of one acknowledged message for one node."""
 
     cpu_us: float
     system_calls: float | None

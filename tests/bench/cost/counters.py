@@ -26,7 +26,7 @@ NOBODY = ""
 
 @attrs.define
 class Counts:
-    """What one node did."""
+    """Counts of one node's work."""
 
     instructions: int = 0
     """Bytecode instructions of CPython. What compiled modules do is not among them."""

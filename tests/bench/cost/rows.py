@@ -101,7 +101,7 @@ async def _send_turns(transport: Transport, frames: list[SendFrame], turns: int)
         answered = 0
         while answered < len(frames):
             answered += len(reader.slots(await transport.receive_some()))
-        # What the nodes still do after the answers belongs to the messages as well.
+        # Work that the nodes do after the answers belongs to the messages as well.
         await trio.sleep(REST_S)
     await trio.sleep(SETTLE_S)
     assert not reader.refusals, reader.refusals

@@ -1,8 +1,8 @@
-"""What a message may cost each node: `budget.json`, by rows of `bench.cost.rows`.
+"""Budget for the cost of a message at each node: `budget.json`, by rows of `bench.cost.rows`.
 
 The numbers are counts that repeat exactly, so no load of the machine moves them. The budget may
 only fall: `TRIOHA_REWRITE=1` takes over what has become less, and leaves alone what has become
-more. Who wants more writes it into the file, and says why in the commit.
+more. To allow more, write it into the file and say why in the commit.
 
 A compiled build has a budget of its own: the instructions that it still interprets.
 """

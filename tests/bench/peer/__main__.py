@@ -190,7 +190,7 @@ def write_page(results: Results, beside: Sequence[Results], page: Path) -> None:
 def describe_setup(
     rounds: int, scale: Scale, runtime: Runtime, globs: Sequence[str]
 ) -> dict[str, Any]:
-    """What a reader must know to judge the figures; what is no text is for `--resume`."""
+    """Return the setup that a reader needs; values that are no text are for `--resume`."""
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
         "measured": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -1,4 +1,4 @@
-"""How fast these bytes go over loopback from a mapped file into a mapped file, and nothing else.
+"""A copy of bytes over loopback from a mapped file into a mapped file, and nothing else.
 
     bare_copy.py FROM TO BYTES
 

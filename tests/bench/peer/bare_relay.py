@@ -1,4 +1,4 @@
-"""How soon frames are answered that nobody looks into: what the machine allows a broker at best.
+"""Answer times of frames that no process parses: the best that the machine allows a broker.
 
     bare_relay.py FOLLOWERS FRAME_BYTES COUNT [IN_FLIGHT]
 

@@ -23,7 +23,7 @@ BAR_HEIGHT = 11
 TOP = 62
 BOTTOM = 14
 ADVANTAGE_MAX = 16.0
-"""Where bars are cut; the figure beside them is not."""
+"""Ratio at which bars are cut; the figure beside a bar is not."""
 TICKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
 CIRCLES = {P50.key: "p50", P99.key: "p99"}
 

@@ -2,7 +2,7 @@
 
 The Java client lives as long as the brokers it loads, so that its compiler is done with it once.
 The C++ client leaves after a run, since its library does not end cleanly: what it does after its
-result is nobody's business.
+result does not count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LoadClientEnded(LoadFailed):
 
 @attrs.frozen
 class Outcome:
-    """What a load client reports, and what its window cost."""
+    """Report of a load client, and the cost of its window."""
 
     figures: Mapping[str, Any]
     errors: Mapping[str, int]

@@ -89,13 +89,13 @@ def _due(stage: Stage, row: Row) -> Measured:
 
 
 def _frames(stage: Stage, row: Row) -> Measured:
-    """Beside it what the machine alone takes: frames that nobody looks into (`bare_relay`)."""
+    """Time sends of one socket, and beside them frames that no process parses (`bare_relay`)."""
     size, count = row.options["bytes"], stage.scale.frames
     assert isinstance(size, int)
     with Probe(stage.replicas.master.address) as probe:
         probe.timed_sends(TOPIC, size, count // 10)
         took_ms = probe.timed_sends(TOPIC, size, count)
-    # Whom nobody waits for is in nobody's way.
+    # An asynchronous slave delays no answer.
     followers = 1 if row.topology is Topology.SYNC else 0
     command = [sys.executable, str(HERE / "bare_relay.py"), str(followers), "500", str(count)]
     bare = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LOAD_SLACK_S)

@@ -50,7 +50,7 @@ def measure_nodes(stage: Stage, row: Row) -> Measured:
 
 
 def settings_of(row: Row) -> Mapping[str, object]:
-    """What the nodes of a row's block need beside the common settings."""
+    """Return the settings that a row's block needs beside the common ones."""
     return {"mappedFileSizeCommitLog": HA_SEGMENT} if row.scenario == "catch_up" else {}
 
 
@@ -198,7 +198,7 @@ def _timed_start(node: Node) -> dict[str, float]:
 
 
 def _wait_for_messages(node: Node, expected: int) -> int:
-    """How many messages the topic has, once it is `expected` or a deadline has passed."""
+    """Return the topic's message count once it reaches `expected`, or at a deadline."""
     deadline = time.monotonic() + COUNTED_S
     with Probe(node.address) as probe:
         while True:

@@ -72,7 +72,7 @@ class Runtime:
         return environment if self.tree is None else environment | {"PYTHONPATH": str(self.tree)}
 
     def version(self) -> dict[str, str]:
-        """What its `trioha version` tells.
+        """Return what its `trioha version` tells.
 
         Errors: OSError, subprocess.CalledProcessError when there is no trioha.
         """
@@ -113,7 +113,7 @@ class ReplicaSet:
         return self.processes.root
 
     def pids(self) -> dict[str, int]:
-        """Of what runs, by what it is."""
+        """Return the pids of the running nodes, by role."""
         nodes = {"namesrv": self.namesrv, "master": self.master, "slave": self.slave}
         return {name: node.process.pid for name, node in nodes.items() if node.running}
 
@@ -136,7 +136,7 @@ class ReplicaSet:
                 # SYNC_MASTER answers 0 only with the slave's word for it.
                 code = master.send()
                 ours = master.max_phy_offset()
-                # An ASYNC_MASTER of trioha's gathers for 2 ms what nobody waits for.
+                # An ASYNC_MASTER of trioha's gathers for 2 ms the bytes that no send waits for.
                 time.sleep(ASK_PERIOD_S)
                 theirs = slave.max_phy_offset()
                 if code == ResponseCode.SUCCESS and theirs >= ours:

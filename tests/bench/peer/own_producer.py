@@ -1,6 +1,6 @@
 """Rows of RocketMQ's own load program, `org.apache.rocketmq.example.benchmark.Producer`.
 
-Each row has a new JVM, as somebody has who tries a broker with it. All its settings are the
+Each row has a new JVM, as for a user who tries a broker with it. All its settings are the
 defaults, but for topic, threads and size. It tells its rate every ten seconds: of the first ten
 (*cold*: the JVM compiles), and of the next ten (*warm*).
 

@@ -72,7 +72,7 @@ class Probe:
         return took_ms
 
     def max_phy_offset(self) -> int:
-        """Where the broker's log ends by its own word; -1 while it cannot tell.
+        """Return the end of the log as the broker tells it; -1 while it cannot tell.
 
         A Java broker fails this request in its first second, before its statistics have a sample.
         """
@@ -82,7 +82,7 @@ class Probe:
         return int(json.loads(answer.body_bytes())["table"]["commitLogMaxOffset"])
 
     def message_count(self, topic: str, queues: int) -> int:
-        """How many messages the queues of a topic hold, counted from their first."""
+        """Return the sum of the queues' max offsets: all messages since offset 0."""
         total = 0
         for queue_id in range(queues):
             command = RemotingCommand(
@@ -120,7 +120,7 @@ def wait_for_accepted_send(address: str, within_s: float) -> None:
                     said = f"answer {code}"
                     time.sleep(KNOCK_PERIOD_S)
         except ConnectionError as error:
-            # A port may be open before anybody serves it.
+            # A port may be open before the broker serves it.
             said = repr(error)
             time.sleep(KNOCK_PERIOD_S)
     raise TimeoutError(f"{address} stored nothing in {within_s} s: {said}")

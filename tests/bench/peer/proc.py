@@ -1,4 +1,4 @@
-"""What Linux tells of processes: processor seconds and resident memory."""
+"""Processor seconds and resident memory of processes, as Linux tells them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class CpuReading:
     all_processes: float
 
     def until(self, later: CpuReading) -> CpuReading:
-        """What was used between this reading and a later one."""
+        """Return the processor seconds between this reading and a later one."""
         used = {name: later.by_name[name] - self.by_name[name] for name in self.by_name}
         return CpuReading(used, later.all_processes - self.all_processes)
 
     @property
     def others(self) -> float:
-        """What processes without a name here used; clock ticks may make it a little negative."""
+        """Processor seconds of unnamed processes; 0 if clock ticks make them negative."""
         return max(0.0, self.all_processes - sum(self.by_name.values()))
 
 
@@ -64,7 +64,7 @@ def cpu_seconds(stat: str) -> float:
 def all_cpu_seconds(line: str) -> float:
     """User, nice and system time of the first line of /proc/stat.
 
-    Interrupts are left out: they are nobody's, and under load mostly our own packets.
+    Interrupts are left out: they are no process's, and under load mostly our own packets.
     """
     label, *fields = line.split()
     assert label == "cpu", line

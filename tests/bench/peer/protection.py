@@ -1,4 +1,4 @@
-"""What both makes ask of their clients: nothing, signed requests, or TLS; the same on both sides.
+"""Protection that both makes require: none, signed requests, or TLS; the same on both sides.
 
 With TLS the ports accept plain connections as well (`tls.server.mode=permissive`): those of the
 harness. The load client's connections are TLS, to the name server too. Java's name server makes a
@@ -30,7 +30,7 @@ accounts:
 
 
 class Protection(enum.Enum):
-    """What a broker asks of its clients."""
+    """Protection that a broker requires of its clients."""
 
     NONE = "none"
     ACL = "acl"

@@ -17,7 +17,7 @@ Side = Literal["java", "trioha"]
 SIDES: tuple[Side, ...] = ("java", "trioha")
 FORMAT = 1
 DISTURBED_SHARE = 0.07
-"""Of one processor; the anchor's clean runs had less than a second of strangers in 11 to 15."""
+"""Share of one processor. In the anchor's clean runs others took less than 1 s of 11 to 15."""
 
 
 @attrs.frozen(kw_only=True)
@@ -34,21 +34,21 @@ class Sample:
     failed: str | None = None
     """Why there are no figures."""
     other_cpu_s: float = 0.0
-    """What strangers to the measurement took of the processors meanwhile."""
+    """Processor seconds of processes outside the measurement."""
     elapsed_s: float = 0.0
     at: str = ""
     extra: Mapping[str, Any] = attrs.field(factory=dict)
-    """More of what was seen, for whoever wants to look closer."""
+    """Further observations, for a closer look."""
 
     @property
     def disturbed(self) -> bool:
-        """Did strangers take more of the processors than the figures can bear?"""
+        """Did other processes take more processor time than the figures can bear?"""
         return self.other_cpu_s > DISTURBED_SHARE * self.elapsed_s
 
 
 @attrs.frozen(kw_only=True)
 class Measured:
-    """What one measurement saw."""
+    """Result of one measurement."""
 
     figures: Mapping[str, float]
     count: int

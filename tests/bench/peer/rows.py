@@ -1,4 +1,4 @@
-"""What is measured: every row with its load, its figures and the goals of trioha against Java.
+"""The measured rows, each with its load, its figures and the goals of trioha against Java.
 
 A row's name is a path, so that a glob picks what belongs together: `java/send/sync/128/64` is the
 Java client sending 128 bytes from 64 threads to a SYNC_MASTER with a slave. Rows of one block share
@@ -19,7 +19,7 @@ from bench.peer.protection import Protection
 
 
 class Topology(enum.Enum):
-    """Who stands beside the master, and whether it waits for them."""
+    """The master's slave, if any, and whether the master waits for it."""
 
     ALONE = "alone"
     SLAVE = "slave"
@@ -46,7 +46,7 @@ class Metric:
 
 @attrs.frozen
 class Goal:
-    """What trioha is to reach in one metric: a ratio to Java, or a figure of its own."""
+    """Goal of trioha for one metric: a ratio to Java, or a figure of its own."""
 
     limit: float
     of_ratio: bool = True
@@ -284,7 +284,7 @@ def _other_client_rows(client: str, topology: Topology) -> Iterator[Row]:
             text = "transactions that commit at once, by threads"
             yield row("transactions", text, 128, "/64", threads=64, transactional=True)
     if client == "java" or topology is not Topology.SLAVE:
-        # At this pace a slave that nobody waits for costs nothing: once is enough.
+        # At this pace an asynchronous slave costs nothing: once is enough.
         yield row("e2e", "end to end at 100 messages/s", 128, "/100", rate=100)
 
 

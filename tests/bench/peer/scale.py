@@ -28,7 +28,7 @@ class Scale:
     e2e_seconds: float = 10.1
     """At a hundred messages a second a p99 needs a thousand."""
     frames: int = 5_000
-    """Of the blocking socket and of the bare relay beside it."""
+    """Frames of the blocking socket, and of the bare relay beside it."""
     backlog: int = 500_000
     """Two to three seconds of draining at the speed of the faster broker."""
     filter_backlog: int = 2_000_000
@@ -42,7 +42,7 @@ class Scale:
     """Messages that fall due at one moment: a second's work and more."""
     log_bytes: int = 1024 * MIB
     calm_s: float = 2.0
-    """Of paced sends before and after a slave is lost and back."""
+    """Seconds of paced sends around the loss and the return of a slave."""
     neighbours: int = 0
     """Processes that spin beside the nodes and their clients, as on a machine that others share."""
     is_cold: bool = False
@@ -51,7 +51,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: Mapping[str, float]) -> Scale:
-        """What `attrs.asdict` made of one; a file's numbers are as good."""
+        """Return the scale with these values, from `attrs.asdict` or from a file."""
         return cls(**values)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What a person has found out about rows that miss their goals, kept in `shortfalls.toml`.
+"""Explanations of rows that miss their goals, written by hand in `shortfalls.toml`.
 
 A text is shown beside the measured figures, and only while the row is short: what was cured needs
 no story.
@@ -36,5 +36,5 @@ def load_shortfalls(path: Path = FILE) -> list[Shortfall]:
 
 
 def explanation(shortfalls: Sequence[Shortfall], row: str, metric: str) -> str:
-    """The first text about this metric of this row, or "" when nobody has written one."""
+    """Return the first text about this metric of this row, or "" if there is none."""
     return next((entry.text for entry in shortfalls if entry.is_about(row, metric)), "")

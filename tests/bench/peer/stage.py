@@ -38,7 +38,7 @@ _BINARY = "ROCKETMQ"
 
 @attrs.define(eq=False)
 class Stage:
-    """What the rows of a block are played on."""
+    """Brokers and load clients for the rows of a block."""
 
     replicas: ReplicaSet
     scale: Scale
@@ -198,7 +198,7 @@ class Stage:
         return sum(os.times()[:4]) + live_s
 
     def strangers_cpu_s(self) -> float:
-        """Processor seconds of everybody else: the difference of two readings is of use."""
+        """Return the processor seconds of all other processes; use differences of readings."""
         return read_cpu({}).all_processes - self.own_cpu_s()
 
     def _start_neighbours(self) -> None:

@@ -50,14 +50,14 @@ class MetricSummary:
 
 @attrs.frozen
 class SideSummary:
-    """How one side's samples of a row came out."""
+    """Summary of one side's samples of a row."""
 
     rounds: int
     failed: tuple[str, ...]
     count: int
     errors: Counter[str]
     disturbed: int
-    """Rounds in which strangers took more of the processors than the figures can bear."""
+    """Rounds in which other processes took more processor time than the figures can bear."""
 
     @property
     def measured(self) -> int:

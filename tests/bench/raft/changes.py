@@ -1,4 +1,4 @@
-"""Leaders that die or hand over, and members that lost their disk, while somebody sends."""
+"""Leaders that die or hand over, and members that lost their disk, while a client sends."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def kill_leaders(scene: Scene, kills: int, number: int) -> Iterator[Sample]:
 
 
 def kill_leader_under_java_client(scene: Scene, number: int) -> Iterator[Sample]:
-    """What a Java producer as it comes sees of one death: its route is thirty seconds old."""
+    """Kill the leader under a default Java producer, which asks for routes every 30 s."""
     assert scene.group is not None
     client = open_load_client(
         "java", "ROCKETMQ", scene.processes, scene.namesrv.address, lambda: {}
@@ -189,7 +189,7 @@ def _write_plainly(path: Path, size: int) -> float:
     """Write a new file of so many bytes, without an fsync; MB/s.
 
     A refill writes as many. Some virtual machines give free memory back to their host: there the
-    pages of every new file cost time, whoever writes it.
+    pages of every new file cost time for any process.
     """
     piece = b"x" * (1 << 20)
     began_s = time.monotonic()
@@ -210,7 +210,7 @@ def _hand_over(leader: Node, member: str) -> str | None:
 
 
 def _calm_down(scene: Scene) -> None:
-    """Until every member holds what the leader held a moment ago."""
+    """Wait until every member holds what the leader holds now; for Java, a fixed time."""
     if scene.side.is_java:
         time.sleep(JAVA_CALM_S)
         return

@@ -1,4 +1,4 @@
-"""A client that never rests: it sends to whoever takes it, and notes when it was told «stored».
+"""A client that sends all the time to a member that takes it, and notes each answer «stored».
 
 It knows all members and asks the next one as soon as one refuses or is gone, so that what it sees
 is the group's own gap and no client's habits.

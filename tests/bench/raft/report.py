@@ -35,7 +35,7 @@ class Aim:
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """What became of an aim. `value` is None when it could not be measured."""
+    """Result for an aim. `value` is None when it could not be measured."""
 
     aim: Aim
     value: float | None
@@ -54,7 +54,7 @@ class Finding:
 
 
 def aims() -> list[Aim]:
-    """What issue and documentation promise, row by row."""
+    """Return the aims that issue and documentation promise, row by row."""
     found: list[Aim] = []
     rates = (("memory", "java", 3.0), ("fsync", "java", 1.5))
     own = (("memory", "alone", 0.5), ("fsync", "alone-fsync", 0.6))
@@ -159,7 +159,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def make_section(setup: Mapping[str, Any], samples: Sequence[Sample]) -> str:
-    """What stands between the markers."""
+    """Return the text between the markers."""
     found = findings(samples)
     short = [one for one in found if not one.reached]
     lines = ["## DLEDGER mode", ""]
@@ -280,7 +280,7 @@ def _limit(aim: Aim) -> str:
 
 
 def _why(aim: Aim, reasons: Sequence[Mapping[str, Any]]) -> str:
-    """What somebody found out about it, or that nobody has looked yet."""
+    """Return the recorded reason, or that it is not looked into yet."""
     for reason in reasons:
         rows, side, to = reason.get("rows"), reason.get("side"), reason.get("to")
         if (

@@ -1,4 +1,4 @@
-"""What was measured, as it was measured, and how busy strangers kept the machine meanwhile."""
+"""Samples as they were measured, and how busy other processes kept the machine meanwhile."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Sample:
     errors: Mapping[str, int] = attrs.field(factory=dict)
     failed: str | None = None
     strangers: float = 0.0
-    """Processors that others took on average."""
+    """Processors that other processes took on average."""
     at: str = ""
 
 
 @attrs.define
 class Strangers:
-    """Processor time of everybody but this process and what it has started."""
+    """Processor time of all processes but this one and those it has started."""
 
     processes: Processes
     average: float = 0.0

@@ -1,4 +1,4 @@
-"""Who is compared: groups of three and single brokers, of both makes, each with its settings.
+"""The compared sides: groups of three and single brokers, of both makes, each with its settings.
 
 Java's DLedger acknowledges before any fsync, whatever `flushDiskType` says. So one figure of its
 stands against two of ours: replicated in memory, the same promise, and fsynced by a majority.
@@ -36,14 +36,14 @@ SETTINGS: Mapping[str, object] = {
     "diskMaxUsedSpaceRatio": 95,
 }
 JAVA_SETTINGS: Mapping[str, object] = {
-    # As in the group that RocketMQ ships as its example.
+    # The value in RocketMQ's example group.
     "sendMessageThreadPoolNums": 16,
 }
 
 
 @attrs.frozen
 class Side:
-    """One of those who are compared."""
+    """One side of the comparison."""
 
     name: str
     title: str
@@ -85,7 +85,7 @@ class Scene:
         return self.group.wait_for_leader() if self.group is not None else self.nodes[0]
 
     def pids(self) -> dict[str, int]:
-        """Of what runs, by what it is."""
+        """Return the pids of the running nodes, by role."""
         leader = self.leader
         found = {"namesrv": self.namesrv.process.pid, "leader": leader.process.pid}
         for number, node in enumerate(node for node in self.nodes if node is not leader):

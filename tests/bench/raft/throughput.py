@@ -22,7 +22,7 @@ Run = Callable[[], tuple[Mapping[str, float], Mapping[str, int]]]
 
 @attrs.frozen(kw_only=True)
 class Pace:
-    """How long each part lasts, and how large a message is."""
+    """Duration of each part, and size of a message."""
 
     seconds: float = 3.0
     warm_up_s: float = 0.6

@@ -36,7 +36,7 @@ GOES_ON_S = 90.0
 
 @attrs.frozen
 class Told:
-    """What a producer was told about one send. `status` is empty when it failed."""
+    """One send and its answer. `status` is empty when the send failed."""
 
     topic: str
     body: str
@@ -51,7 +51,7 @@ class Told:
 
 @attrs.define(eq=False)
 class Incident:
-    """What happened, by the clock of this machine, and what was told."""
+    """Stores, times by this machine's clock, and answers of one incident."""
 
     first_store: Path
     second_store: Path
@@ -64,11 +64,11 @@ class Incident:
     starting_ms: int = 0
     serving_ms: int = 0
     slave_there_ms: int = 0
-    """By then the first master had its slave in sync."""
+    """Time by which the first master had its slave in sync."""
     killed_ms: tuple[int, int] = (0, 0)
     """Before and after the kill: it died in between."""
     switch: dict[str, Any] = attrs.field(factory=dict)
-    """What `trioha failover -o json` told the operator."""
+    """Output of `trioha failover -o json`."""
     served_again_ms: tuple[int, int] = (0, 0)
     """Before and after the operator's command."""
     slave_back_ms: int = 0
@@ -212,7 +212,7 @@ def _audit(
     for topic, auditor in auditors.items():
         auditor.wait_for_bodies(body for body in acknowledged if body.startswith(f"{topic}-"))
     readers.wait_for_bodies(body for body in acknowledged if body.startswith("orders-"))
-    # What was stored and not acknowledged is in the queues too.
+    # Messages stored without an acknowledgement are in the queues too.
     for topic, auditor in auditors.items():
         ends = {queue: max_offset(broker, topic, queue) for queue in range(QUEUES[topic])}
         wait_until(f"{topic} to be read", partial(_is_read, auditor, ends))

@@ -41,7 +41,7 @@ ASK_PERIOD_S = 0.05
 
 @attrs.frozen
 class Meeting:
-    """By make: the name servers' and the masters' processes."""
+    """Name servers and masters, by make."""
 
     namesrvs: Mapping[Make, Node]
     masters: Mapping[Make, Node]

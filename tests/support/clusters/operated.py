@@ -46,13 +46,13 @@ SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
 @attrs.frozen
 class Printed:
-    """What one command did."""
+    """Outcome of one command."""
 
     code: int
     out: str
     err: str
     document: Any = None
-    """What it printed with -o json, checked against its schema."""
+    """Its output with -o json, checked against its schema."""
 
 
 class Called(Protocol):
@@ -81,7 +81,7 @@ def reading(
     async def read(cluster: TriohaCluster) -> None:
         opening = cluster.consumer(topic, handler or _consume, group=group, config=_QUICK)
         async with opening as consumer:
-            # The broker tells nobody that it knows the consumer: ask until it does.
+            # The broker does not announce that it knows the consumer: ask until it does.
             while not (consumer.queues and await _is_known(cluster, group)):  # noqa: ASYNC110
                 await trio.sleep(0.01)
             opened.set_result(None)
@@ -168,7 +168,7 @@ class Operated:
             thread.join()
 
     def eventually(self, holds: Callable[[], bool], within_s: float = 20) -> None:
-        """Wait until something holds; nobody tells of it, so this looks again."""
+        """Wait until `holds()`; no event tells of it, so this looks again."""
         for _ in range(int(within_s / 0.02)):
             if holds():
                 return

@@ -18,8 +18,8 @@ _NAMESRVS: Mapping[str, Callable[[Processes], Node]] = {
 }
 _BROKERS = {"trioha": trioha_broker, "java": java_broker}
 
-# What a test of a trioha store needs to stay small; the keys are RocketMQ's, so a Java peer of the
-# pair gets the same sizes.
+# Sizes that keep the store of a test small. The keys are RocketMQ's, so a Java peer of the pair
+# gets the same sizes.
 SMALL_FILES: Mapping[str, object] = {
     "mappedFileSizeCommitLog": 64 * 1024 * 1024,
     "mappedFileSizeConsumeQueue": 20 * 3000,

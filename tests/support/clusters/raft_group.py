@@ -1,4 +1,4 @@
-"""Groups in DLEDGER mode of either make. The name server tells who leads; no member is asked.
+"""Groups in DLEDGER mode of either make. Only the name server is asked which member leads.
 
 `raft_drills.hurt_group` is for groups of trioha's whose members are hurt and asked one by one.
 """
@@ -48,7 +48,7 @@ class RaftGroup:
         return self.wait_for_leader(within_s)
 
     def addresses(self) -> Mapping[int, str]:
-        """By broker id, as the name server tells: the leader's is 0. Empty while it does not."""
+        """Return addresses by broker id, the leader's at 0; empty if the name server has none."""
         answer = request(self.namesrv, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
         if answer.remark and "ConcurrentModificationException" in answer.remark:
             return {}  # Java's tables changed while it wrote them out

@@ -53,12 +53,12 @@ class ReplicaSet:
     settings: Mapping[str, object] = SETTINGS
     role: str = "SYNC_MASTER"
     net: Net | None = None
-    """Where the nodes live; None: all on loopback. Hosts that no member needs are name servers'."""
+    """Network of the nodes; None: loopback. Hosts that no member needs are name servers'."""
     prepare: Callable[[Node], None] = lambda node: None
     """Called with each member before its first start."""
     namesrvs: list[Node] = attrs.Factory(list)
     nodes: list[Node] = attrs.Factory(list)
-    """By their configured ids."""
+    """Members by their configured ids."""
 
     @property
     def namesrv(self) -> str:
@@ -81,7 +81,7 @@ class ReplicaSet:
                 role="SLAVE" if home_id else self.role,
                 settings=self.settings,
             )
-            # What it comes up as follows its history.
+            # Its role at the start depends on its history.
             node.ready_pattern = rf"trioha broker {BROKER} id=\d+ role=(\S+) ready"
             self.prepare(node)
             if self.net is not None:
@@ -91,7 +91,7 @@ class ReplicaSet:
         return self
 
     def statuses(self) -> dict[int, dict[str, Any]]:
-        """What each node says that can be asked."""
+        """Return the status of each node that answers."""
         found = {}
         for home_id, node in enumerate(self.nodes):
             if node.running:
@@ -102,7 +102,7 @@ class ReplicaSet:
         return found
 
     def master_id(self) -> int | None:
-        """Who says of itself that it is master; None for nobody, or for two."""
+        """Return the id of the node that calls itself master; None for none or several."""
         masters = [
             home_id for home_id, status in self.statuses().items() if status["standing"] == "MASTER"
         ]

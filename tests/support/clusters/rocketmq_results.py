@@ -30,7 +30,7 @@ Recorded = Mapping[Layout, Mapping[str, TestResult]]
 
 
 def read_recorded() -> Recorded:
-    """By layout and test, `java` among the layouts."""
+    """Return results by layout and test, `java` among the layouts."""
     found: dict[Layout, dict[str, TestResult]] = {layout: {} for layout in HEADS}
     for line in RECORDED.read_text().splitlines():
         fields = json.loads(line)

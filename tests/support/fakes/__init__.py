@@ -1,3 +1,3 @@
-"""Clusters that nobody runs: answers, statuses, messages and reports made by hand, for the client,
+"""Simulated clusters: answers, statuses, messages and reports made by hand, for the client,
 the console, `trioha watch` and the pages.
 """

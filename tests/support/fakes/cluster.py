@@ -50,7 +50,7 @@ class FakeNode:
         self.down = False
         """Connections are refused."""
         self.scripts: dict[int, Script] = {}
-        """By code: what to answer instead. None is silence."""
+        """Code -> what to answer instead. None is silence."""
 
     def asked(self, code: RequestCode) -> list[RemotingCommand]:
         """Every request with this code so far."""

@@ -1,4 +1,4 @@
-"""A DLEDGER group that nobody runs: what its members would say of themselves."""
+"""A simulated DLEDGER group: the status that its members would report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def raft_status(
     voters: tuple[str, ...] = MEMBERS,
     learners: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """What a member of a group that is well says of itself: ``status["raft"]``."""
+    """Return the status of a member of a healthy group: ``status["raft"]``."""
     leads = member == leader
     return {
         "group": GROUP,
@@ -103,21 +103,21 @@ class RawGroup:
         cluster.tick(0)
 
     def raft(self, member: str) -> dict[str, Any]:
-        """What the member says; change it at will."""
+        """Return the member's Raft status; change it at will."""
         told: dict[str, Any] = self.cluster.statuses[address_of(member)]["raft"]
         return told
 
     def row(self, member: str, leader: str = "n0") -> dict[str, Any]:
-        """What its leader says of a follower."""
+        """Return the leader's row of a follower."""
         rows: list[dict[str, Any]] = self.raft(leader)["followers"]
         return next(one for one in rows if one["member_id"] == member)
 
     def kill(self, member: str) -> None:
-        """It does not answer any more; nobody has noticed yet."""
+        """Silence a member; no other member has noticed yet."""
         self.cluster.silent[address_of(member)] = "Connection refused"
 
     def elect(self, leader: str, term: int, *, without: str = "") -> None:
-        """A new leader, of those that are not dead."""
+        """Make a member leader of a term; `without` names a dead one."""
         for number, member in enumerate(MEMBERS):
             if member == without:
                 self.cluster.members[address_of(member)]["registered"] = False

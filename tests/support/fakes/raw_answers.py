@@ -1,4 +1,4 @@
-"""Raw answers of a cluster that nobody runs: what a collector would have after asking it.
+"""Raw answers of a simulated cluster, as a collector would have them after asking it.
 
 A `RawCluster` starts whole, one name server and the sets that are added; tests then change what a
 node says, silence it, or let time pass.
@@ -23,7 +23,7 @@ class RawCluster:
     namesrvs: list[str] = attrs.field(factory=lambda: [NAMESRV])
     members: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     statuses: dict[str, dict[str, Any]] = attrs.field(factory=dict)
-    """By address; what each node says of itself now. Change them at will."""
+    """Address -> current status of the node. Change them at will."""
     answers: dict[str, dict[str, dict[str, Any]]] = attrs.field(factory=dict)
     silent: dict[str, str] = attrs.field(factory=dict)
     """Address -> why it does not answer."""
@@ -66,7 +66,7 @@ class RawCluster:
         self.answers.setdefault(address, {})[key] = _answer(value, self.wall_ms - age_ms)
 
     def tick(self, elapsed_ms: int = 1000) -> None:
-        """Time passes, and everybody is asked again; the silent keep their last answer."""
+        """Let time pass and ask every node again; silent nodes keep their last answer."""
         self.wall_ms += elapsed_ms
         told = self.told_by_namesrv()
         for address in self.namesrvs:
@@ -75,7 +75,7 @@ class RawCluster:
             self._ask(address, "status", copy.deepcopy(status))
 
     def told_by_namesrv(self) -> dict[str, Any]:
-        """What a name server answers about who is registered."""
+        """Return a name server's answer: the registered members."""
         told: dict[str, Any] = {}
         for address, member in self.members.items():
             if member["registered"]:
@@ -109,7 +109,7 @@ class RawCluster:
 def node_status(
     name: str, broker_id: int, address: str, *, cluster: str = "DefaultCluster", end: int = 4096
 ) -> dict[str, Any]:
-    """What a healthy broker says of itself."""
+    """Return the status of a healthy broker."""
     return {
         "name": name,
         "cluster": cluster,

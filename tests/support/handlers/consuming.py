@@ -120,7 +120,7 @@ class ConsumeSide:
     def handle(
         self, request: RemotingCommand, channel: FakeChannel | None = None, now_ms: int = 0
     ) -> RemotingCommand | None:
-        """What the connection would answer."""
+        """Return the answer that the connection would send."""
         try:
             return self.handlers[request.code](channel or self.channel, request, at(now_ms))
         except CommandError as error:
@@ -131,7 +131,7 @@ class ConsumeSide:
     def ask(
         self, request: RemotingCommand, channel: FakeChannel | None = None, now_ms: int = 0
     ) -> RemotingCommand:
-        """As `handle`, for what must be answered at once."""
+        """Return the answer of `handle`, which must come at once."""
         response = self.handle(request, channel, now_ms)
         assert response is not None, "parked, or answered later"
         return response

@@ -71,7 +71,7 @@ class Member:
         self.raft = self.make_tables()
 
     def make_tables(self) -> RaftMetadata:
-        """As when the node's own tables have been loaded."""
+        """Return the metadata as after loading the node's own tables."""
         return RaftMetadata(
             self.config,
             self.core.metadata,
@@ -97,7 +97,7 @@ class Member:
     def end(self) -> int:
         return self.store.max_phy_offset
 
-    # What the shell does.
+    # Steps of the shell.
 
     def lead(self) -> None:
         self.core.become(BrokerRole.SYNC_MASTER, 0)
@@ -142,7 +142,7 @@ class Member:
         self.core.metadata.flush()
         self.raft.on_log_grown()
 
-    # What clients do.
+    # Requests of clients.
 
     def put(self, topic: str = "T", queue_id: int = 0, body: bytes = b"hello") -> PutOutcome:
         message = PutMessage(topic, queue_id, 0, 0, 1, BORN_HOST, STORE_HOST, body, b"")
@@ -160,12 +160,12 @@ class Member:
         return self.store.put_message(message, WALL_MS).end_offset
 
     def delete_topic(self, name: str) -> None:
-        """As the administrator's request does."""
+        """Delete a topic as the administrator's request does."""
         self.core.topics.delete(name, WALL_MS)
         self.core.offsets.delete_topic(name)
         self.raft.delete_queues(name)
 
-    # What there is.
+    # Contents.
 
     def tables(self) -> dict[str, object]:
         core = self.core

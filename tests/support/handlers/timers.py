@@ -52,7 +52,7 @@ def recall(side: ProduceSide, handle: str, *, topic: str = "T", now_ms: int = 0)
 
 
 def run_until(side: ProduceSide, now_ms: int, from_ms: int = 0, *, is_flushed: bool = True) -> None:
-    """What the shell does: sleep until the deadline, run what is due, up to `now_ms`."""
+    """Sleep until each deadline and run what is due, up to `now_ms`, as the shell does."""
     moment_ms = from_ms
     for _ in range(100_000):
         deadline_ms = side.timers.next_deadline(WALL_MS + moment_ms)

@@ -36,7 +36,7 @@ class Changes:
     topics: list[str] = attrs.Factory(list)
     """Acknowledged ones."""
     remarks: set[str] = attrs.Factory(set)
-    """What answers said beside SUCCESS."""
+    """Remarks of SUCCESS answers."""
     answered: int = 0
     _changed: threading.Condition = attrs.Factory(threading.Condition)
     _stopping: bool = False
@@ -65,11 +65,11 @@ class Changes:
         assert not self._failure, self._failure
 
     def check(self, address: str) -> None:
-        """Everything acknowledged is on that broker, and nothing that nobody sent."""
+        """Check that the broker has all that was acknowledged, and no offset that was not sent."""
         assert not (missing := self.missing_on(address)), missing
 
     def missing_on(self, address: str) -> str:
-        """What that broker lacks, or has without anybody having sent it; "" for nothing."""
+        """Return what the broker lacks, or has beyond what was sent; "" for nothing."""
         for (group, queue_id), offset in self.acknowledged.items():
             found = committed(address, group, self.topic, queue_id)
             latest = self.sent[group, queue_id]
@@ -157,7 +157,7 @@ def commit_command(group: str, topic: str, queue_id: int, offset: int) -> Remoti
 
 
 def committed(address: str, group: str, topic: str, queue_id: int) -> int:
-    """How far a broker has a group in a queue; -1 for no progress."""
+    """Return a group's committed offset in a queue at a broker; -1 for none."""
     answer = request(
         address,
         RemotingCommand(

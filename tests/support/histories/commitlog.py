@@ -21,7 +21,7 @@ _FIXED = struct.Struct(">IIIiiqqiq8sq8siqi")
 
 @attrs.frozen
 class LogEnd:
-    """How far a log is filled with whole records."""
+    """End of a log's whole records, and their number."""
 
     offset: int
     records: int

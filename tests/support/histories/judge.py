@@ -11,9 +11,9 @@ an answer that never came: such a put may be stored or not, at any moment after 
 - what was refused is not there; what is unknown is there once or not at all; nothing is made up;
 - queue offsets are dense and given once;
 - time is kept: a put that began after another one's answer lies behind it in its queue;
-- whatever anybody read, at any time, from any member, is what the log holds at that offset: nobody
-  saw what was taken back later, and all saw one order; a reader that goes on from where it was
-  skips nothing and sees nothing twice;
+- whatever a reader read, at any time, from any member, is what the log holds at that offset: no
+  reader saw what was taken back later, and all saw one order; a reader that goes on from where it
+  was skips nothing and sees nothing twice;
 - what a group has committed never goes back: no leader tells less than was acknowledged, or told,
   before it was asked, nor more than was ever asked for;
 - a topic that was made is there at every member, and one that was deleted is not.
@@ -69,7 +69,7 @@ class Read:
 
 @attrs.frozen(kw_only=True)
 class Commit:
-    """A group's progress, handed to a leader. A key has one writer, who writes ever more."""
+    """A group's progress, handed to a leader. A key has one writer, and its values only grow."""
 
     key: str
     value: int
@@ -109,14 +109,14 @@ class History:
     commits: list[Commit] = attrs.Factory(list)
     looks: list[Look] = attrs.Factory(list)
     topic_changes: list[TopicChange] = attrs.Factory(list)
-    """Those of one topic in the order of their client."""
+    """Changes of one topic in the order of their client."""
     topics: dict[str, set[str]] = attrs.Factory(dict)
-    """What each member says there is, when nothing happens any more."""
+    """Topics that each member reports once nothing changes any more."""
     strict_readers: set[str] = attrs.Factory(set)
-    """Those that read every queue from its beginning, one message after the other."""
+    """Readers that read each queue from its beginning, one message after the other."""
 
     def findings(self, log: Sequence[Stored]) -> list[str]:
-        """What is wrong; empty when every promise was kept."""
+        """Return the broken promises; empty when every promise was kept."""
         return [
             *judge_strangers(self.puts, log),
             *(finding.words for finding in judge_log(self.puts, log)),
@@ -185,7 +185,7 @@ def stored_by_name(log: Iterable[Stored]) -> Mapping[str, list[Stored]]:
 
 
 def judge_strangers(puts: Iterable[Put], log: Iterable[Stored]) -> Iterable[str]:
-    """Messages that nobody has sent."""
+    """Yield the messages that no client sent."""
     names = {put.name for put in puts}
     for stored in log:
         if stored.name not in names:
@@ -213,7 +213,7 @@ def _judge_queues(log: Iterable[Stored]) -> Iterable[Finding]:
 
 
 def _judge_time(puts: Sequence[Put], log: Sequence[Stored]) -> Iterable[str]:
-    """An answer is a moment: whoever begins after it is stored behind it."""
+    """Check that a put that began after an answer is stored behind the answered put."""
     held = stored_by_name(log)
     by_queue: dict[int, list[tuple[Put, int]]] = defaultdict(list)
     for put in puts:

@@ -52,9 +52,9 @@ class Sent:
     code: int | None = None
     """None: the connection ended before the answer."""
     place: Place | None = None
-    """As the answer told; of a batch only the first message's physical offset is told."""
+    """Place in the answer; a batch's answer tells the first message's physical offset only."""
     elapsed_s: float = 0.0
-    """Until the answer, by the load's clock."""
+    """Time until the answer, by the load's clock."""
 
     @property
     def stored(self) -> bool:
@@ -62,7 +62,7 @@ class Sent:
 
     @property
     def put(self) -> Put:
-        """For the judge."""
+        """Put for the judge."""
         answered = "acknowledged" if self.stored else "refused"
         return Put(
             name=self.name,
@@ -76,7 +76,7 @@ class Sent:
 
 @attrs.frozen(kw_only=True)
 class Mix:
-    """What is sent. Chances are per request."""
+    """Mix of messages. Chances are per request."""
 
     queues: int = 4
     small_bytes_max: int = 300
@@ -147,7 +147,7 @@ class Load:
 
     @property
     def codes(self) -> Counter[int | None]:
-        """How often each answer came; None: none came."""
+        """Count of each answer's code; None: no answer came."""
         return Counter(message.code for message in self.sent)
 
     def wait_for_acked(self, count: int, within_s: float = PATIENCE_S) -> None:
@@ -266,7 +266,7 @@ class Bystander:
     """An honest client that must not notice what others do to the broker.
 
     It sends small messages one after the other. Of each it remembers how long the broker worked
-    until the answer, for whomever: in processor time, since on a loaded machine all clients wait,
+    until the answer, for any client: in processor time, since on a loaded machine all clients wait,
     whatever the others do. An answer that takes `ANSWER_S` does not count as one.
     """
 

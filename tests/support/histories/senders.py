@@ -51,7 +51,7 @@ class Attempt:
 
     @property
     def put(self) -> Put:
-        """For the judge. A client may have tried again by itself."""
+        """Put for the judge. A client may have tried again by itself."""
         client = self.name.rpartition("-")[0]
         put = Put(
             name=self.name, client=client, began_s=self.began_s, retries=True, detail=self.detail
@@ -66,7 +66,7 @@ class Attempt:
 
     @property
     def is_stored(self) -> bool:
-        """By the broker's word; perhaps on one machine only."""
+        """Whether the broker said stored; perhaps on one machine only."""
         return self.status in STORED
 
 
@@ -89,7 +89,7 @@ class Sender(Worker):
 
     @property
     def ok_count(self) -> int:
-        """How many sends were answered with SEND_OK."""
+        """Number of sends that were answered with SEND_OK."""
         return self._ok_count
 
     def pause(self) -> None:

@@ -17,7 +17,7 @@ from support.peers.clients import StockConsumer
 from support.processes.rig import ProcessFailed
 
 STOOD_STILL_S = 60.0
-"""So long without a line in its log, a library has stopped working."""
+"""A library that logs no line for so long has stopped working."""
 
 
 def wait_for_names(

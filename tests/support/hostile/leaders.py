@@ -6,7 +6,7 @@ secret could send. `LeaderChanges.forges` tells how far it goes. Without forgery
 takes its bytes, so afterwards the follower has to be where the group is. With forgery it writes
 whole records that no other member has, and commits them. Raft promises nothing to a group one of
 whose members lies: the follower may then vote, and be elected, for a log that no group has. So
-`Muted` keeps its messages from the others, who are looked at, as the follower's node is.
+`Muted` keeps its messages from the other members, which are checked as the follower's node is.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _INTS = tuple(one for one in NUMBERS if type(one) is int and 0 <= one < 2**63)
 
 
 class LeaderChanges(Changes):
-    """What a hostile leader makes of the messages of a sound one."""
+    """Changes that a hostile leader makes to a sound leader's messages."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class LeaderChanges(Changes):
         if not self.forges:
             made = self._without_false_commit(made)
             if isinstance(made, say.VoteResponse) and made.granted and not made.is_pre:
-                return message  # votes that nobody gave make two leaders of one term
+                return message  # forged votes make two leaders of one term
             if isinstance(made, say.Heartbeat):
                 self._told_commit = made.committed_offset
             if isinstance(made, say.Install) and made.begin_offset <= self._told_commit:
@@ -317,7 +317,7 @@ class Muted:
         self._transport.abort()
 
     def _allowed(self, buffers: list[Buffer]) -> list[Buffer]:
-        # What did not fit before comes again, in front.
+        # The unsent buffers come again, in front.
         again = buffers[: len(self._unsent)] if self._unsent else []
         self._machine.receive_data(b"".join(buffers[len(again) :]))
         made: list[Buffer] = [*again]

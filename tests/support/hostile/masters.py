@@ -1,7 +1,7 @@
 """Masters and name servers that turn hostile: what they say is changed on its way to our node.
 
 `HostileWay` stands between a node and one that it believes. It reads the frames that come, changes
-some of them as one would who knows their structure, and signs a hello's answer anew, since a
+some of them as a sender would that knows their structure, and signs a hello's answer anew, since a
 hostile master knows the secret.
 """
 
@@ -32,13 +32,13 @@ _HELLO = int(RequestCode.HA_HELLO)
 
 
 class Changes:
-    """What a hostile node makes of its frames; `count` of them so far."""
+    """Changes that a hostile node makes to its frames; `count` so far."""
 
     def __init__(self, rng: Random, secret: str) -> None:
         self.rng = rng
         self.proofs = Proofs(Keyring(secret)) if secret else None
         self.share = 0.3
-        """Of the frames that are changed. A node that believes nothing any more hears nothing."""
+        """Share of frames that are changed. A node that trusts none any more reads none."""
         self.count = 0
         self.is_on = False
 
@@ -68,7 +68,7 @@ class Changes:
         return damaged(rng, frame) if rng.random() < 0.1 else frame
 
     def verdict(self, command: RemotingCommand) -> bytes:
-        """The answer of a name server, made one about who is master, or a very large one."""
+        """Return a name server's answer that names another master, or a very large answer."""
         rng = self.rng
         if rng.random() < 0.1:
             large = rng.choice((b"[" * (1 << 20), b'{"a":"' + b"x" * (1 << 22) + b'"}'))

@@ -34,7 +34,7 @@ def address_of(home_id: int) -> str:
 
 @attrs.frozen
 class Fault:
-    """What happens to the nth request of a kind to a node; `times` of them."""
+    """Fault of `times` requests of one code to a node, after `skip` of them."""
 
     home_id: int
     code: RequestCode
@@ -139,7 +139,7 @@ class FakeNode:
     def left_alone(self) -> None:
         self.unsettled = self.handed_over is not None
 
-    # As a server.
+    # The server's side.
 
     def status(self, now_ms: int) -> Mapping[str, object]:
         ticket = self.processor.desk.ticket
@@ -195,7 +195,7 @@ class FakeSet:
 
     @property
     def masters(self) -> list[int]:
-        """Who takes writes."""
+        """Ids of the members that take writes."""
         return [
             node.home_id
             for node in self.nodes.values()
@@ -246,7 +246,7 @@ class FakeSet:
             return result
 
     def pass_ms(self, elapsed_ms: int) -> None:
-        """Time goes by, deadlines come, and who handed over and was left alone asks the target."""
+        """Let time pass and deadlines fire; a node left alone after a handover asks the target."""
         self.now_ms += elapsed_ms
         for node in self.nodes.values():
             if not node.alive:
@@ -259,7 +259,7 @@ class FakeSet:
             self.shake_hands(node)
 
     def settle(self) -> None:
-        """Let everything expire and everybody find out, as after a minute without an operator."""
+        """Let everything expire and all nodes find out, as after a minute without an operator."""
         for _ in range(40):
             self.pass_ms(2_000)
 

@@ -131,14 +131,14 @@ class Member:
         self.start()
 
     def write(self, count: int = 1) -> None:
-        """What clients would send to a master."""
+        """Store messages as clients would send them to a master."""
         assert self.mastership.standing is Standing.MASTER
         for _ in range(count):
             put = message(self.set.body(self.home_id), topic="AB"[self.set.written % 2])
             assert self.store.put_message(put, 1000 + self.set.written).size
 
     def promote(self, epoch: int | None = None) -> None:
-        """What a forced failover does to its target."""
+        """Promote this node as a forced failover does its target."""
         dispatch_all(self.store)
         if self.store.dispatched_offset < self.store.max_phy_offset:
             self.store.truncate_log(self.store.dispatched_offset)

@@ -27,7 +27,7 @@ class Member(LiveNode):
     """One node; it may stop in order, be cut off in the middle, and start again."""
 
     error: str = ""
-    """What it ended with."""
+    """Error that ended it."""
     _scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
 
     @property
@@ -39,7 +39,7 @@ class Member(LiveNode):
         await self.nursery.start(self._run)
 
     async def break_off(self) -> None:
-        """End without a word to anybody."""
+        """End without a word to any peer."""
         self._scope.cancel()
         await self.ended.wait()
 

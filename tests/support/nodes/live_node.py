@@ -82,7 +82,7 @@ class LiveNode:
         return status
 
     async def wait(self, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Until its status says so."""
+        """Wait until `done` accepts its status; return that."""
         while True:
             status = await self.status()
             if done(status):

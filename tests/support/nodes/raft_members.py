@@ -66,7 +66,7 @@ class FakeRaftLog:
         self._invariants = invariants
         self._addresses: dict[str, str] = {}
         self.rotten = False
-        """What was written long ago cannot be read."""
+        """Whether reads of the log fail."""
 
     @property
     def _disk(self) -> RaftDisk:
@@ -289,7 +289,7 @@ class Machine:
     def on_settled(self) -> None:
         self.check()
 
-    # What tests do.
+    # Steps of tests.
 
     def put(self, payload: bytes = b"message") -> Put:
         """Append and tell, as the broker does at the end of a batch."""
@@ -376,7 +376,7 @@ class Machine:
             rig.wake()
 
     def _check_promise(self, message: RaftMessage, door: GroupDoor) -> None:
-        """What is said is on disk: the term, and the vote of a candidate or a voter."""
+        """Check that the disk holds the message's term and a candidate's or voter's vote."""
         if isinstance(message, VoteRequest | VoteResponse) and message.is_pre:
             return
         assert self.slots.payload is not None
@@ -459,7 +459,7 @@ class Rig:
             machine.disk.lose_power(self.rng)
 
     async def wait(self, done: Callable[[], object], within_s: float = 30) -> None:
-        """Until something happens in a member that makes it true."""
+        """Wait until `done()`, looking again when a member changes."""
         with trio.fail_after(within_s):
             while not done():
                 with trio.move_on_after(0.05):
@@ -478,7 +478,7 @@ class Rig:
         return max(found(), key=lambda machine: machine.node.state.term)
 
     async def wait_level(self, *names: str, within_s: float = 30) -> None:
-        """Until these, or all that are up, hold and have committed the same."""
+        """Wait until these, or all that are up, hold and have committed the same."""
 
         def is_level() -> bool:
             up = [self[name] for name in names] or [m for m in self.machines.values() if m.is_up]

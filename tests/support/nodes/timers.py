@@ -25,7 +25,7 @@ _ONE_TAKEN_BACK_OF = 5
 
 @attrs.define(eq=False)
 class TimerLoad:
-    """Sends messages with delays, and takes every fifth of those acknowledged back."""
+    """A load of delayed messages that takes back every fifth acknowledged one."""
 
     rng: Random = attrs.Factory(lambda: Random(1))
     sent: int = 0

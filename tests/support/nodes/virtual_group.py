@@ -98,7 +98,7 @@ class VirtualMember:
         await self.group.nursery.start(self._live)
 
     async def kill(self) -> None:
-        """End without a word to anybody."""
+        """End without a word to any peer."""
         self._scope.cancel()
         await self._ended.wait()
 

@@ -213,7 +213,7 @@ class VirtualSet:
         await self.namesrv.start()
 
     def cut(self, host: str, *others: str) -> None:
-        """Cut a machine off both ways: from `others`, or from everybody."""
+        """Cut a machine off both ways: from `others`, or from all."""
         from_all = others or tuple(one for one in self.hosts if one != host)
         ways = {(host, one) for one in from_all} | {(one, host) for one in from_all}
         self._cuts.setdefault(host, set()).update(ways)

@@ -48,7 +48,7 @@ class SendFailed(Exception):
 
 @attrs.frozen
 class Sent:
-    """What a client says about one send. `msg_id` is the client's or the broker's, as it likes."""
+    """A client's report of one send. `msg_id` is the client's or the broker's, as it likes."""
 
     status: str
     msg_id: str | None
@@ -157,7 +157,7 @@ class StockProducer(Client):
         return number
 
     def outcome(self, number: int, within_s: float = SEND_S) -> Sent:
-        """What became of send `number`. Errors: SendFailed with the client's words."""
+        """Return the outcome of send `number`. Errors: SendFailed with the client's words."""
 
         def answered() -> list[dict[str, Any]]:
             return [event for event in self.events if event.get("id") == number]

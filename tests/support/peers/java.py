@@ -235,7 +235,7 @@ def java_broker(
 
 
 def dledger_settings(name: str = "broker-a") -> dict[str, object]:
-    """What puts a broker into DLEDGER mode, as a Raft group of one."""
+    """Return settings for DLEDGER mode, as a Raft group of one."""
     return {
         "enableDLegerCommitLog": True,
         "dLegerGroup": name,

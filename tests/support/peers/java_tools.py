@@ -85,7 +85,7 @@ class JavaReader(_Asked):
         return self._messages("query", topic=topic, key=key)
 
     def search(self, topic: str, broker: str, queue_id: int, timestamp: int) -> int:
-        """Where in a queue this time is."""
+        """Return the offset of this time in a queue."""
         answer = self.ask(
             "search", topic=topic, broker=broker, queue_id=queue_id, timestamp=timestamp
         )
@@ -101,7 +101,7 @@ class MqAdmin(_Asked):
     """mqadmin in one process: a Java start per command would be most of the time."""
 
     def run(self, *arguments: str) -> str:
-        """What the command printed, an exception's trace included."""
+        """Return the command's output, an exception's trace included."""
         return str(self.ask("run", arguments=arguments)["printed"])
 
     def consumer_progress(self, namesrv: str, group: str) -> str:
@@ -174,7 +174,7 @@ def fields(printed: str, separator: str = ":") -> dict[str, str]:
 
 
 def eventually(ask: Callable[[], object], wanted: object, within_s: float) -> None:
-    """What is told every few seconds is there in the end. Errors: AssertionError if it is not."""
+    """Ask until the answer is `wanted`. Errors: AssertionError if it is not in time."""
     deadline = time.monotonic() + within_s
     while (found := ask()) != wanted:
         assert time.monotonic() < deadline, f"{found}, not {wanted}"

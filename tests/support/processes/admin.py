@@ -13,7 +13,7 @@ from trioha.wire.remoting_command import ExtValue, RemotingCommand, decode_frame
 Fields = dict[str, ExtValue]
 REQUEST_S = 10.0
 ROUTE_S = 10.0
-# Nobody tells a bystander of a new route or a commit, so they are asked for at this pace.
+# New routes and commits are not announced to a test, so it asks for them at this pace.
 ASK_PERIOD_S = 0.05
 
 

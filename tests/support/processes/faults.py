@@ -122,7 +122,7 @@ class Failpoint:
     "die after"."""
     errno: int = errno.EIO
     delay_s: float = 0.0
-    """How long a slow call takes more."""
+    """Extra seconds of a slow call."""
     armed_by: str | None = None
     """Counts and acts only while this file exists."""
 
@@ -154,8 +154,8 @@ def set_failpoints(
 
 
 def lose_power(store: Path, synced: Path, rng: random.Random, page_lost: float = PAGE_LOST) -> int:
-    """What a power cut leaves of files that are brought to disk by fdatasync: each page as it was
-    at its last fdatasync, or as it is now. The process is dead. Returns how many pages went back.
+    """Turn fdatasynced files into what a power cut leaves: each page as it was at its last
+    fdatasync, or as it is now. The process is dead. Returns how many pages went back.
 
     `page_lost`: how likely a page goes back. With 1.0 nothing is left but what was synced.
     """
@@ -257,7 +257,7 @@ class RawPeer:
 
 @attrs.frozen
 class Footprint:
-    """What a process holds."""
+    """Resources of a process."""
 
     descriptors: int
     rss_bytes: int

@@ -39,6 +39,6 @@ def processes(tmp_path: Path, clean_logs: str) -> Iterator[Processes]:
 
 @pytest.fixture(scope="session")
 def shared_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """For nodes that several tests use and leave alone."""
+    """Yield processes for nodes that several tests use and leave alone."""
     with running_processes(tmp_path_factory.mktemp("shared")) as processes:
         yield processes

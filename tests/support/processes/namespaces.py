@@ -5,7 +5,7 @@ network; each node has a namespace and an address. A cut drops packets where the
 the sender notices nothing but silence.
 
 Networks are numbered. A process that uses a number holds a socket of that name, which the kernel
-closes when the process dies, however it dies. So whatever has a number that nobody holds was left
+closes when the process dies, however it dies. So a network whose number no process holds was left
 by a killed run, and the next one removes it.
 """
 
@@ -47,7 +47,7 @@ class Host:
         _ip("netns", "exec", self.name, "ip", *arguments)
 
     def drop_from(self, source: str) -> None:
-        """What `source` sends does not arrive here."""
+        """Drop packets that `source` sends here."""
         if source in self.drops:
             return
         self.run("rule", "add", "pref", "1", "from", source, "blackhole")
@@ -78,7 +78,7 @@ class Net:
 
     @property
     def gateway(self) -> str:
-        """Where the test lives."""
+        """Address of the test."""
         return f"{self.network}.1"
 
     def cut(self, source: Host, target: Host) -> None:
@@ -91,7 +91,7 @@ class Net:
         self.cut(other, one)
 
     def isolate(self, host: Host) -> None:
-        """From everybody, both ways."""
+        """Cut a host off from the others both ways, and drop what the gateway sends to it."""
         host.drop_from(self.gateway)
         for other in self.hosts:
             if other is not host:

@@ -253,7 +253,7 @@ class Node:
         return self.wait_until_ready(within_s)
 
     def wait_until_ready(self, within_s: float | None = None) -> Node:
-        """For nodes whose process was started by hand, several at once."""
+        """Wait until it serves, for nodes whose process was started by hand."""
         within_s = self.ready_s if within_s is None else within_s
         self.ready = self.process.wait_for_line(self.ready_pattern, within_s)
         return self

@@ -1,4 +1,4 @@
-"""What nodes under test say of themselves: status, journal, the commands of an operator."""
+"""Status and journal of nodes under test, and the commands of an operator."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from trioha.wire.remoting_command import RemotingCommand
 
 LEVEL_S = 40.0
 COMMAND_S = 60.0
-# Nobody tells a bystander of progress, so it is asked for at this pace.
+# Progress is not announced to a test, so it asks for it at this pace.
 ASK_PERIOD_S = 0.03
 
 
 def told_lines(node: Node, position: int = 0) -> list[str]:
-    """What a node said to its user, notes and events apart, from a position of its log on."""
+    """Return a node's lines to its user but notes and events, from a position of its log on."""
     text = node.process.log_path.read_bytes()[position:].decode(errors="replace")
     lines = [line for line in text.splitlines() if line.startswith("trioha: ")]
     return [line for line in lines if not line.startswith("trioha: note:")]
@@ -43,7 +43,7 @@ def start_and_fail(node: Node) -> list[str]:
 
 
 def node_status(node: Node, within_s: float = 10.0) -> dict[str, Any]:
-    """What `ha status` asks a broker. Errors: OSError when it does not answer."""
+    """Return what `ha status` asks a broker for. Errors: OSError when it does not answer."""
     answer = request(node.address, RemotingCommand(RequestCode.TRIOHA_NODE_STATUS), within_s)
     assert answer.code == ResponseCode.SUCCESS, f"{answer.code} {answer.remark}"
     status: dict[str, Any] = msgpack.unpackb(answer.body_bytes())
@@ -121,7 +121,7 @@ def wait_for_event(
 
 @attrs.frozen
 class Outcome:
-    """What a command printed, and how it ended."""
+    """Output and exit code of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""What docs/console.md tells, lived through: a real set of processes, a real terminal, an operator.
+"""The story of docs/console.md: a real set of processes, a real terminal, an operator.
 
 A slave stands still; its heartbeat ages past the limit and the link drops. The master dies. The
 wizard promotes the other slave. The old master comes back and rejoins. All of it is recorded, and
@@ -36,7 +36,7 @@ Scene = Callable[[str], None]
 
 @attrs.define(eq=False)
 class Drill:
-    """The cast: a set of three, somebody who records, a terminal."""
+    """The cast: a set of three, a recorder, a terminal."""
 
     set: ReplicaSet
     recorder: Process
@@ -57,7 +57,7 @@ class Drill:
         check_restored(self.terminal)
 
     def age_of(self, address: str) -> float | None:
-        """Of the last heartbeat, as the console shows it for this replica."""
+        """Return the age of the last heartbeat that the console shows for this replica."""
         for line in self.terminal.screen.splitlines():
             if address in line and (match := _AGE.search(line)):
                 return float(match[1])

@@ -51,7 +51,7 @@ class FakeSource:
         self._frames: asyncio.Queue[Raw] = asyncio.Queue()
 
     def push(self) -> None:
-        """What the cluster is now becomes a frame."""
+        """Queue a frame of the cluster as it is now."""
         self._frames.put_nowait(self.cluster.raw())
 
     async def snapshots(self) -> AsyncIterator[Raw]:
@@ -133,13 +133,13 @@ class Console(Keyboard):
         self.source = source
 
     async def tick(self, times: int = 1) -> None:
-        """Time passes, everybody is asked, the screen is drawn."""
+        """Let time pass, ask every node, draw the screen."""
         for _ in range(times):
             self.source.cluster.tick()
             await self.frame()
 
     async def frame(self) -> None:
-        """What the cluster is now is drawn."""
+        """Draw the cluster as it is now."""
         self.source.push()
         await self.settled()
 
@@ -154,7 +154,7 @@ class Console(Keyboard):
 async def open_live_console(
     source: Source, size: tuple[int, int] = LARGE, **options: Any
 ) -> AsyncIterator[Keyboard]:
-    """The console before a cluster that somebody runs."""
+    """Open the console before a live cluster."""
     app = PaintedApp(source, **options)
     async with app.run_test(size=size) as pilot:
         yield Keyboard(app, pilot)
@@ -174,7 +174,7 @@ async def open_console(
 
 
 def _key_event(key: str) -> Key:
-    """By the name of the key, or by the character that it types."""
+    """Return the event of a key, from its name or from the character that it types."""
     name = key if len(key) > 1 or key.isalnum() else _character_to_key(key)
     if len(key) == 1:
         return Key(name, key)

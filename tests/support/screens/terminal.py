@@ -18,7 +18,7 @@ from support.suite.skips import unavailable
 
 _serials = itertools.count(1)
 PATIENCE_S = 60.0
-# A terminal tells nobody that it was drawn.
+# A terminal does not tell that it was drawn.
 _PERIOD_S = 0.1
 _STEADY = 4
 """Captures, one like the other, of a screen that is painted."""

@@ -1,4 +1,4 @@
-"""What the analysis makes of bytes and values, done by hand."""
+"""A source and bins for the analysis, made by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MemorySource:
 
 
 def bin_of(value: int) -> int:
-    """What `bin_sql` makes of a value."""
+    """Return the bin that `bin_sql` gives a value."""
     magnitude = abs(value)
     width = _width(min(magnitude.bit_length(), _VALUE_BITS_MAX))
     lower = magnitude - magnitude % width

@@ -41,7 +41,7 @@ INDEX_ENTRY = np.dtype([(name, "i8") for name in _INDEX_FIELDS])
 INDEX_FILE_ENTRY = np.dtype(list(zip(_INDEX_FIELDS, (">i4", ">i8", ">i4", ">i4"), strict=True)))
 QUEUE_FILE_BYTES = 6_000_000
 SMALL_QUEUE_FILE_BYTES = 20_000
-"""So that a store of 46 queues takes one megabyte, not 270, once it has been copied."""
+"""Small: a store of 46 queues takes one megabyte, not 270, once it has been copied."""
 OFFSETS_AT, BORN_AT, STORED_AT = 20, 40, 56
 SCHEDULE = 65_536
 """Templates drawn before their order repeats."""
@@ -52,7 +52,7 @@ HOSTS = tuple(bytes((10, 0, 1, n)) + (40_000 + n).to_bytes(4, "big") for n in ra
 STORE_HOST = bytes((10, 0, 0, 1)) + (10_911).to_bytes(4, "big")
 FLUSH_BYTES = 8 << 20
 INDEX_SLOTS = 5_000_000
-"""Of one index file, as a broker has them by default; entries are four times as many."""
+"""Slots of one index file, a broker's default; entries are four times as many."""
 WAITING = 10
 """Delayed messages and transactions that wait, at least, for what follows them."""
 
@@ -70,7 +70,7 @@ class Topic:
     after: str = ""
     """Its records take the serial number and the birth of the oldest of these that wait."""
     then: str = ""
-    """What its records wait as."""
+    """Name under which its records wait."""
 
     @property
     def flags(self) -> int:
@@ -117,9 +117,9 @@ class Template:
     tags_code: int
     topic: Topic
     key_hash: int
-    """Of KEYS in an index file."""
+    """Hash of KEYS in an index file."""
     head_hash: int
-    """Of ``topic#`` and the unique key up to its serial number."""
+    """Hash of ``topic#`` and the unique key up to its serial number."""
 
 
 @attrs.frozen
@@ -127,7 +127,7 @@ class BigStore:
     root: Path
     messages: int
     log_bytes: int
-    """Up to the end of the last record."""
+    """Bytes up to the end of the last record."""
     by_topic: dict[str, int]
 
 
@@ -234,7 +234,7 @@ def _templates(
 
 def _template(rng: random.Random, topic: Topic, queue: int, host: bytes, place: int) -> Template:
     body = rng.randbytes(rng.randint(*topic.body_bytes))
-    # What a broker stores again keeps its key, so these share all of it but the serial number.
+    # A record stored again keeps its key, so these share all of it but the serial number.
     head = 1 if topic.after or topic.then else rng.getrandbits(64)
     properties = {
         "UNIQ_KEY": f"0A000101{head:016X}{SERIAL.decode()}",
@@ -324,7 +324,7 @@ class _LogWriter:
         self.phy_offset = 0
 
     def make_room(self, size: int) -> int:
-        """Where the next record goes, in a new segment if the old one cannot hold it."""
+        """Return the next record's offset, in a new segment if the old one cannot hold it."""
         if self.phy_offset + size + BLANK_SIZE > self._segment_end:
             self._roll()
         elif len(self.buffer) >= FLUSH_BYTES:
@@ -454,7 +454,7 @@ class _IndexWriter:
 def _write_progress(
     config: Path, delayed: int, waiting: dict[str, deque[tuple[int, int, int]]]
 ) -> None:
-    """How far delayed messages were delivered, and transactions checked."""
+    """Write the offsets of delivered delayed messages and checked transactions."""
     done = {"1": delayed - len(waiting["delay"])}
     (config / "delayOffset.json").write_text(json.dumps({"offsetTable": done}))
     table = json.loads((config / "consumerOffset.json").read_text())

@@ -20,7 +20,7 @@ TERM = 3
 
 @attrs.define
 class LogMessage:
-    """What `encode_record` asks for."""
+    """Message with the fields that `encode_record` needs."""
 
     topic: str = "T"
     queue_id: int = 0
@@ -65,7 +65,7 @@ class LogImage:
     segments: dict[int, bytearray]
     records: list[Written]
     end: int
-    """Where free space begins."""
+    """Offset at which free space begins."""
 
     def write(self, directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)

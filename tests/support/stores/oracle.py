@@ -25,7 +25,7 @@ GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 SCHEDULE, DEAD = "SCHEDULE_TOPIC_XXXX", "%DLQ%readers"
 TOPICS = ("orders", "clicks", "%RETRY%readers")
 DELAYS_MS = {1: 1000, 3: 10_000}
-"""By level."""
+"""Delay by level."""
 OUTCOMES = ("committed", "rolled back", "given up", "waiting")
 PAUSES_MS = (1, 5, 40, 700, 9_000, 3_600_000)
 SLAVE = "127.0.0.1:40001"
@@ -79,10 +79,10 @@ class World:
     """Records of `broken` whose header names another topic."""
     misindexed: Path
     wrong_entries: list[int]
-    """Where the records are whose index entries in `misindexed` have another hash."""
+    """Offsets of the records whose index entries in `misindexed` have another hash."""
     transactions: list[Transaction]
     delayed: dict[int, Delayed]
-    """By level."""
+    """Delayed messages by level."""
     consumed: dict[tuple[str, int], int]
     """Offsets of the group `readers`, by topic and queue."""
     journal: Diary
@@ -120,7 +120,7 @@ def make_world(root: Path, seed: int) -> World:
     whole = [told for told in master.told if told not in lost and told.topic == "orders"]
     renamed = rng.sample(whole, min(len(whole), rng.choice([0, 0, 1, 2])))
     for victim in renamed:
-        # `orders` becomes `mrders`, which nobody made.
+        # `orders` becomes `mrders`, which was never made.
         flip(broken, victim.phy_offset + 89 + len(victim.body), SEGMENT_BYTES, 2)
     misindexed, wrong_entries = _misindexed(master, root / "misindexed", rng)
     journal = Diary(root / "master", "broker-a:0")
@@ -235,7 +235,7 @@ def _transaction(copies: list[Told], outcome: str) -> Transaction:
 
 
 def _consumed(told: list[Told], rng: random.Random) -> dict[tuple[str, int], int]:
-    """Where the group `readers` is in each queue that it reads."""
+    """Return the offset of the group `readers` in each queue that it reads."""
     ends = {
         (each.topic, each.queue_id): each.queue_offset + 1
         for each in told
@@ -344,7 +344,7 @@ class TrueOutage:
 
 @attrs.frozen
 class TrueEntry:
-    """What a timeline must say: kind, subject, from and until (seconds), what."""
+    """Entry that a timeline must have: kind, subject, from and until (seconds), what."""
 
     kind: str
     of: str
@@ -363,7 +363,7 @@ class Timeline:
     begin_s: float
     end_s: float
     leads: list[tuple[str, float, int]]
-    """Who became the master or leader, when, in which term."""
+    """Each new master or leader, its time and its term."""
     beside: list[TrueEntry]
     """Links, stalls and refusals."""
 

@@ -54,7 +54,7 @@ def open_store(
 
 
 def crash(store: FileMessageStore) -> None:
-    """kill -9: the page cache keeps what was written, nobody cleans up."""
+    """Crash as by kill -9: the page cache keeps what was written, without cleanup."""
     assert store._lock is not None
     store._lock.release()
 
@@ -143,7 +143,7 @@ def projection_of(records: list[Record]) -> Projection:
 
 
 def queues_of(store: FileMessageStore) -> Projection:
-    """What the consume queues say."""
+    """Return the entries of the consume queues."""
     queues: Projection = {}
     for topic, queue_id in store.queues():
         low = store.min_offset_in_queue(topic, queue_id)

@@ -1,4 +1,4 @@
-"""Seeds of campaigns: another one for each commit, the same for everybody who runs that commit."""
+"""Seeds of campaigns: another one for each commit, the same for every run of that commit."""
 
 from __future__ import annotations
 

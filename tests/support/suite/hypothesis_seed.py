@@ -1,6 +1,6 @@
 """One seed for all properties of a run, drawn from the commit; a run that fails tells it.
 
-Each commit tries other examples, and whoever tests the same commit tries the same ones.
+Each commit tries other examples, and every run of one commit tries the same ones.
 `pytest --hypothesis-seed=N` takes another seed. `tests/conftest.py` takes the hooks below.
 """
 
@@ -24,7 +24,7 @@ def seed_of(config: pytest.Config) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = drawn_seeds("properties", 1).start % SEEDS
-    # Where CI is set, Hypothesis takes the same examples whatever the seed is.
+    # If CI is set, Hypothesis takes the same examples whatever the seed is.
     settings.register_profile("seeded", settings(), derandomize=False)
     settings.load_profile("seeded")
 

@@ -61,7 +61,7 @@ def distinct_ports(count: int, apart_from: Collection[int] = ()) -> list[int]:
 
 @contextmanager
 def deaf_port() -> Iterator[int]:
-    """A port of loopback at which nobody listens, and nobody else can, while the block lasts."""
+    """Yield a loopback port at which no process listens or can listen during the block."""
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]

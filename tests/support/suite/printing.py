@@ -1,4 +1,4 @@
-"""What commands print as JSON in a test, held against the schemas of docs/schemas."""
+"""A check of the JSON that commands print in a test, by the schemas of docs/schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test knows of its own process."""
+"""Memory of the test's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches what a group has committed, on whoever is master, and that it never goes back."""
+"""A watch of the offsets that a group has committed at the master: they never go back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PERIOD_S = 0.05
 
 
 class OffsetWatch(Worker):
-    """Asks the master of the moment again and again, in a thread of its own.
+    """A watch that asks the current master again and again, in a thread of its own.
 
     Only what a master answers counts: a slave may be a moment behind.
     """

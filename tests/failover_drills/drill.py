@@ -92,7 +92,7 @@ class Drill:
         return self._clients.consumer(kind, self.set.namesrv, f"readers-{kind}", TOPIC)
 
     def wait_for_everybody(self) -> None:
-        """Every client has found the master of the moment."""
+        """Wait until every sender has found the current master."""
         for sender in self.senders:
             sender.wait_for_more()
 
@@ -112,7 +112,7 @@ class Drill:
         victim.kill()
         switch = self.set.fail_over()
         if self.set.slave_count == 1:
-            # Nobody is left to make an answer safe: SEND_OK waits for the old master.
+            # No slave is left to acknowledge: SEND_OK waits for the old master.
             victim.start()
         self._settle("forced", switch)
         if not victim.running:
@@ -121,8 +121,8 @@ class Drill:
 
     def _settle(self, kind: str, switch: Switch) -> None:
         assert switch.code == 0, f"{kind}: exit {switch.code}\n{switch.text}\n{self.set.describe()}"
-        # The C++ client asks for routes every 30 s, and when the broker it knows is dead nobody can
-        # pass its messages on: forced rounds do not wait for it.
+        # The C++ client asks for routes every 30 s, and a dead broker cannot forward its messages:
+        # forced rounds do not wait for it.
         prompt = self.senders if kind == "planned" else self.senders[:2]
         for sender in prompt:
             sender.wait_for_more()

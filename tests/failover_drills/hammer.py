@@ -1,8 +1,7 @@
-"""Raw sends to one address for ever, whoever answers there: `python hammer.py HOST:PORT TOPIC`.
+"""Raw sends to one address for ever, for any broker there: `python hammer.py HOST:PORT TOPIC`.
 
-Each answer is one JSON line. A client that knows nothing of routes is who would be acknowledged by
-a master that should not be one; it runs where the test puts it, in a namespace of its own if need
-be.
+Each answer is one JSON line. A client that knows no routes is the one that a wrong master would
+acknowledge. It runs where the test puts it, in a namespace of its own if need be.
 """
 
 from __future__ import annotations

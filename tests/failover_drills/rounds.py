@@ -59,7 +59,7 @@ REPAIRS_MAX = 6
 REGISTERED_S = 2.0
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 TRIED = 3
-"""So many of `TRIES` are drawn for a round, in a drawn order."""
+"""Number of `TRIES` drawn for a round, in a drawn order."""
 TRIES = ("again", "old back", "struck back", "force")
 
 Say = Callable[[str], None]
@@ -207,7 +207,7 @@ class _Round:
         """No message can have been acknowledged by silent members alone."""
 
     def live(self) -> None:
-        """The fault, the operator's tries, and the return of everybody."""
+        """Run the fault, the operator's tries, and the return of every member."""
         drawn = self.drawn
         self.counts[drawn.kind] += 1
         if self.is_level:
@@ -229,7 +229,7 @@ class _Round:
         self._end()
 
     def _attempt(self, *, to: int | None, force: bool) -> bool:
-        """One `trioha failover`; is it done, and nobody was struck?"""
+        """Run one `trioha failover`; return whether it is done and struck no member."""
         outcome = fail_over(self.watched.set, to=to, force=force)
         self.say(f"  {outcome.result.value}: {outcome.message}")
         self.counts[f"switch_{outcome.result.value}"] += 1
@@ -279,7 +279,7 @@ class _Round:
         for namesrv in self.watched.set.namesrvs:
             namesrv.kill()
             namesrv.start()
-        # An operator would wait for that, too; where nobody can register there is nothing to see.
+        # An operator would wait for that, too; if no member can register, no route comes.
         with contextlib.suppress(ProcessFailed):
             wait_for_route(self.watched.set.namesrv, TOPIC, REGISTERED_S)
 
@@ -294,7 +294,7 @@ class _Round:
                 self.net.separate(master, member)
 
     def _end(self) -> None:
-        """Everybody comes back; the set becomes whole by itself, or after an operator's try."""
+        """Bring all members back; the set becomes whole by itself, or after an operator's try."""
         self.say(f"  everybody comes back at {time.monotonic():.1f}")
         if self.net is not None:
             self.net.heal()

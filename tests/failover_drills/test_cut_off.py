@@ -82,7 +82,7 @@ def test_a_master_that_is_cut_off_acknowledges_nothing_and_follows_when_it_is_ba
 def test_a_master_that_comes_back_after_a_failover_acknowledges_nothing(
     processes: Processes, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    """The window of the first failover: epoch 1 comes back before anybody can have told it."""
+    """The window of the first failover: epoch 1 comes back before a peer can have told it."""
     shorten(monkeypatch)
     replica_set = ReplicaSet(processes, role=role).start()
     create_topic(replica_set.master.address, replica_set.namesrv, TOPIC, QUEUES)

@@ -1,7 +1,7 @@
 """Sets of three whose new master dies, or stands still, once its term is on its disk.
 
-Nobody has followed that term and no message was acknowledged in it. The old master comes back, the
-set goes on or waits, and then the member with the unused term comes back, too.
+No member has followed that term and no message was acknowledged in it. The old master comes back,
+the set goes on or waits, and then the member with the unused term comes back, too.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def test_the_same_after_two_switches(watched: WatchedSet) -> None:
 
 
 def test_the_same_with_a_name_server_that_forgot(watched: WatchedSet) -> None:
-    """Issue 15, 1: nobody remembers who was master."""
+    """Issue 15, 1: the name server has forgotten the master."""
     old, new = interrupt_a_promotion(watched)
     go_on_and_come_back(watched, old, new, restart_wiped)
 

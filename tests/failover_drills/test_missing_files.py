@@ -1,7 +1,7 @@
 """Files of a store that are gone when its broker starts: a disk not mounted, a file removed.
 
-A log that is missing is missed, in one line with the cure, and its node does not serve; nobody is
-told to set the only copy aside. A consume queue is rebuilt. No offset is given out twice.
+A node whose log is missing says so in one line with the cure, and does not serve. It tells no
+operator to set the only copy aside. A consume queue is rebuilt. No offset is given out twice.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def test_master_and_name_server_die_together_and_queue_offsets_go_on(struck: Str
 
 
 class RouteWatch(Worker):
-    """Notes whom a name server calls master, each change of it."""
+    """A record of the masters that a name server names, one per change."""
 
     def __init__(self, namesrv: str) -> None:
         super().__init__("watch[route]", 20.0)

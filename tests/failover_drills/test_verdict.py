@@ -46,7 +46,7 @@ def test_two_members_in_one_epoch_are_found() -> None:
 
 
 def test_a_forwarded_send_counts_for_the_member_that_stored_it() -> None:
-    """The client was not told who that is, or it was told the new master's address."""
+    """The client was told no member, or the new master's address."""
     assert not list(overlapping_terms([ack(0, 1, 2, B), ack(2, 3, 2), ack(4, 5, 2, B)]))
 
 

@@ -75,7 +75,7 @@ def judge(
     commits: Iterable[Commit],
     told: Iterable[Told],
 ) -> Verdict:
-    """`master` is stopped, as is everybody else."""
+    """Judge a drill by the log of `master`. All nodes are stopped."""
     assert master.store is not None, f"{master.name} has no store"
     log = list(stored_messages(master.commitlog, topic))
     held = stored_by_name(log)
@@ -113,7 +113,7 @@ def _acks(
         elif isinstance(one, Asked) and one.epoch is not None:
             epoch = one.epoch
         else:
-            continue  # lost, and nobody knows in which term
+            continue  # lost, in an unknown term
         yield Ack(one.name, one.began_s, one.ended_s, epoch, stored_at)
 
 

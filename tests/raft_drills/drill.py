@@ -47,7 +47,7 @@ QUEUES = 4
 HOLD_S = (0.1, 1.6)
 SECOND_CHANCE = 0.25
 WHOLE_EVERY = 8
-"""Rounds after which everybody has to be level: in between, faults overlap what came before."""
+"""Rounds after which the group has to be whole: in between, faults overlap what came before."""
 RECOVERY_S = 20.0
 """With timers of less than a second; most of it is patience with a busy machine."""
 DISK_BYTES = 192 << 20
@@ -57,7 +57,7 @@ Say = Callable[[str], None]
 
 
 def silent(line: str) -> None:
-    """Nobody listens."""
+    """Discard the line."""
 
 
 def in_turns(faults: Iterable[str], rng: random.Random) -> Iterator[str]:
@@ -220,7 +220,7 @@ class Plan:
     open: Callable[..., contextlib.AbstractContextManager[HurtGroup]]
     faults: Mapping[str, Strike]
     share: int
-    """So many of a hundred rounds are drawn from this plan."""
+    """Rounds of a hundred that are drawn from this plan."""
     stock: bool = True
 
 

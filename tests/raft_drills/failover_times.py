@@ -1,11 +1,11 @@
-"""How long nobody is acknowledged anything, with the timers that everybody has by default.
+"""Time without an acknowledgement, with the default timers.
 
     python -m raft_drills.failover_times --trials 30      (`just raft-times --trials 30`)
 
-A sender at every member tries for ever, so what is measured is the group and not a client's way to
+A sender at every member tries for ever, so the figures are of the group, not of a client's way to
 find its leader. `kill`: from kill -9 of the leader to the first acknowledged put that began after
-it. `black hole`: the same with a leader that nobody hears any more and that hears nobody.
-`transfer`: the longest time without an acknowledgement around a planned transfer.
+it. `black hole`: the same with a leader whose host is cut off. `transfer`: the longest time without
+an acknowledgement around a planned transfer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from support.processes.rig import running_processes
 CALM_S = (0.3, 1.0)
 """Between two trials: no fixed distance to the group's own timers."""
 LIGHT = Mix(window=1, pace_s=0.01, large_chance=0.0, patience_s=0.3)
-"""Who asked the old leader, or somebody who passed it on to it, does not wait for it for long."""
+"""A sender does not wait long for an answer of the old leader, direct or forwarded."""
 
 
 def after_kill(group: HurtGroup, load: RaftLoad) -> float:

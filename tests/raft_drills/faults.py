@@ -1,4 +1,4 @@
-"""What is done to a group under load: each fault strikes and says how it is healed.
+"""Faults of a group under load: each strikes and returns the function that heals it.
 
 A fault chooses its victims with the drill's own random source, so a seed decides the whole plan;
 what the group makes of it is real.
@@ -167,7 +167,7 @@ def isolate_everybody(group: HurtGroup, rng: random.Random) -> Heal:
 
 
 def leader_is_not_heard(group: HurtGroup, rng: random.Random) -> Heal:
-    """It hears everybody."""
+    """Drop what the leader sends; it still hears the others."""
     leader = leader_of(group, rng)
     for other in group.others(leader):
         net_of(group).cut(host_of(group, leader), host_of(group, other))
@@ -175,7 +175,7 @@ def leader_is_not_heard(group: HurtGroup, rng: random.Random) -> Heal:
 
 
 def leader_does_not_hear(group: HurtGroup, rng: random.Random) -> Heal:
-    """Everybody hears it."""
+    """Drop what the others send to the leader; they still hear it."""
     leader = leader_of(group, rng)
     for other in group.others(leader):
         net_of(group).cut(host_of(group, other), host_of(group, leader))
@@ -199,7 +199,7 @@ def bridge(group: HurtGroup, rng: random.Random) -> Heal:
 
 
 def ring(group: HurtGroup, rng: random.Random) -> Heal:
-    """Everybody sees two neighbours, and with itself a majority of its own."""
+    """Let each member reach two neighbours: with itself, a majority of its own."""
     members = rng.sample(group.members, group.size)
     for index, member in enumerate(members):
         for step in range(2, group.size - 1):
@@ -306,7 +306,7 @@ def followers_disk_is_slow(group: HurtGroup, rng: random.Random) -> Heal:
 
 
 def votes_cannot_be_saved(group: HurtGroup, rng: random.Random) -> Heal:
-    """The leader dies, and one of those who are to elect another cannot write its vote."""
+    """Kill the leader while a member that has to elect another cannot write its vote."""
     leader = leader_of(group, rng)
     victim = rng.choice(group.others(leader))
     victim.forgetful.touch()
@@ -391,7 +391,7 @@ ends. A group may refuse to hand over."""
 
 
 def leader_of(group: HurtGroup, rng: random.Random) -> Member:
-    """Who leads, or anybody if nobody does: another fault may have killed them all."""
+    """Return the leader, else a random member: another fault may have killed all."""
     chosen = rng.choice([member for member in group.members if member.running] or group.members)
     return group.leader_or_none() or chosen
 
@@ -408,7 +408,7 @@ def calls_itself_leader(member: Member) -> bool:
 
 
 def _wait_for_another(group: HurtGroup, old: Member) -> Member | None:
-    """Somebody else who leads; None if it takes too long."""
+    """Return another member that leads; None if it takes too long."""
     deadline = time.monotonic() + 3.0
     while time.monotonic() < deadline:
         for member in group.others(old):

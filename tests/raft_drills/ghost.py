@@ -1,4 +1,4 @@
-"""Raft messages in a member's name, from somebody who is not it: an old one that comes late."""
+"""Raft messages that the test sends in a member's name, as old ones that come late."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ NOT_BEGUN: Mapping[str, object] = {
     **dict.fromkeys(("begin_offset", "committed_offset", "held_offset", "end_offset"), -1),
     **{"impaired": False, "writable": True, "failed": ""},
 }
-"""What a member cannot tell before it takes part."""
+"""Fields that a member cannot tell before it takes part."""
 QUICK_TIMERS: Mapping[str, object] = {
     "dLegerHeartbeatInterval": 80,
     "dLegerElectionTimeoutMin": 400,
@@ -82,7 +82,7 @@ class Member:
     forgetful: Path
     """While this file exists votes cannot be saved."""
     synced: Path
-    """What is on its disk for certain, where a group's power can be cut."""
+    """Its files as last fdatasynced, if the group's power can be cut."""
 
     @property
     def address(self) -> str:
@@ -97,7 +97,7 @@ class Member:
         return self.broken.exists() or self.forgetful.exists()
 
     def raft(self) -> dict[str, Any]:
-        """What it knows of its group. Errors: OSError when it does not answer."""
+        """Return what it knows of its group. Errors: OSError when it does not answer."""
         raft: dict[str, Any] = node_status(self.node, STATUS_S)["raft"]
         return {**NOT_BEGUN, **raft}
 
@@ -134,7 +134,7 @@ class HurtGroup:
     timers: Mapping[str, object] = QUICK_TIMERS
     net: Net | None = None
     stores: Sequence[Path] | None = None
-    """Where the stores are, if not below the test's own folder."""
+    """Folders of the stores, if not below the test's own folder."""
     slow_s: float = 0.4
     """An fsync takes this long while a member is slow."""
     keeps_synced: bool = False
@@ -164,10 +164,10 @@ class HurtGroup:
         return self
 
     def start_all(self, members: Sequence[Member]) -> None:
-        """Those that do not run, side by side.
+        """Start the members that do not run, side by side.
 
-        Not those whose disk fails: two faults may strike one member, and the one that broke the
-        disk starts it when it has healed it.
+        A member whose disk fails stays down: two faults may strike one member, and the one that
+        broke the disk starts it when it has healed it.
         """
         start_all([one.node for one in members if not one.running and not one.has_failing_disk])
 
@@ -221,7 +221,7 @@ class HurtGroup:
             node.process.command = [*self.net.hosts[index].prefix, *node.process.command]
         return member
 
-    # What the members say.
+    # Status of the members.
 
     def rafts(self) -> dict[str, dict[str, Any]]:
         """Return what each member knows of its group. Those that do not answer are left out."""
@@ -233,7 +233,7 @@ class HurtGroup:
         return found
 
     def leader_or_none(self) -> Member | None:
-        """Who serves, in the newest term that anybody serves in."""
+        """Return the member that serves in the newest term, if one serves."""
         serving = [
             (raft["term"], member_id)
             for member_id, raft in self.rafts().items()
@@ -254,12 +254,12 @@ class HurtGroup:
         return [member for member in self.members if member not in these]
 
     def wait_serving(self, within_s: float = SETTLE_S) -> Member:
-        """Somebody leads and serves."""
+        """Wait until a member leads and serves; return it."""
         wait_until("serving", lambda: self.leader_or_none() or self.describe(), within_s)
         return self.leader
 
     def wait_whole(self, within_s: float = SETTLE_S) -> None:
-        """Everybody is there, follows and answers one leader, and holds nearly what it holds."""
+        """Wait until all members follow and answer one leader, and hold nearly what it holds."""
 
         def whole() -> object:
             rafts = self.rafts()
@@ -314,7 +314,7 @@ class HurtGroup:
         assert answer.code == ResponseCode.SUCCESS, f"{answer.code} {answer.remark}"
         return set(json.loads(answer.body_bytes())["topicConfigTable"])
 
-    # What an operator asks.
+    # Requests of an operator.
 
     def ask(self, member: Member, do: str, target: str = "") -> tuple[int, str]:
         """A request of `trioha raft`, without its process; the code and the words."""
@@ -328,7 +328,7 @@ class HurtGroup:
         code, remark = self.ask(self.leader, "transfer", target.member_id)
         assert code == ResponseCode.SUCCESS, f"{code} {remark}"
 
-    # How it ends.
+    # Stop and check.
 
     def stop(self) -> None:
         """In order, all at once. The last ones may still write that they lead."""

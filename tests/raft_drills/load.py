@@ -1,4 +1,4 @@
-"""Everybody who talks to a group during a drill, and the history that comes of it."""
+"""All clients of a group during a drill, and the history that they make."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class RaftLoad:
     # While it runs.
 
     def first_acknowledged_after(self, moment_s: float, *but: Member) -> float | None:
-        """When the first put that began after that moment was answered, by whomever."""
+        """Return when a put that began after that moment was first acknowledged, by any member."""
         apart = {member.member_id for member in but}
         firsts = [
             sender.first_acknowledged_after(moment_s)
@@ -102,7 +102,7 @@ class RaftLoad:
         return min((first for first in firsts if first is not None), default=None)
 
     def wait_for_progress(self, within_s: float = PROGRESS_S, *but: Member) -> float:
-        """Somebody is acknowledged a put that begins from now on; how long that took.
+        """Wait until a put that begins from now on is acknowledged; return how long that took.
 
         `but`: answers of these do not count.
         """
@@ -225,6 +225,6 @@ def _reads_of(consumer: StockConsumer, client: str) -> list[Read]:
             at_s=message.at_s,
         )
         for message in list(consumer.messages)
-        # What comes again from a retry topic has a place there. A long body is not shown.
+        # A retried message has its place in the retry topic. A long body is not shown.
         if message.reconsume_times == 0 and message.body is not None
     ]

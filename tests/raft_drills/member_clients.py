@@ -89,7 +89,7 @@ class MemberClient(Worker):
 
 @attrs.frozen
 class Mix:
-    """What a sender sends, and how quickly."""
+    """Messages and pace of a sender."""
 
     queues: int = 4
     window: int = 4
@@ -120,7 +120,7 @@ class MemberSender(MemberClient):
         self._pending: dict[int, Put] = {}
 
     def first_acknowledged_after(self, moment_s: float) -> float | None:
-        """When the first put that began after that moment was answered so."""
+        """Return when a put that began after that moment was first acknowledged."""
         return min(
             (
                 put.ended_s
@@ -175,7 +175,7 @@ class MemberSender(MemberClient):
         self.puts.append(
             attrs.evolve(
                 put,
-                # Of what is unknown nobody can say when it ends.
+                # A put of unknown outcome has no known end.
                 ended_s=put.ended_s if outcome == "unknown" else time.monotonic(),
                 outcome=outcome,
                 place=place,

@@ -110,7 +110,7 @@ def cut_off_and_kill(group: HurtGroup, load: RaftLoad) -> Member:
 
 
 def verdict(group: HurtGroup, load: RaftLoad) -> str:
-    """What the judge says, in one text."""
+    """Stop the drill; return the judge's findings as one text."""
     load.stop_senders()
     end = group.wait_level()
     load.stop_readers()

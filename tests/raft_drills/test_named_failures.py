@@ -84,7 +84,7 @@ def names_of(member: Member) -> set[str]:
 
 
 def burst(member: Member, label: str, count: int, size: int) -> list[Put]:
-    """So many puts at once, of which nobody reads an answer."""
+    """Send `count` puts at once and read no answer; return them once appended."""
     host, port = member.address.rsplit(":", 1)
     puts = []
     with contextlib.closing(socket.create_connection((host, int(port)), 2.0)) as connection:
@@ -106,7 +106,7 @@ def test_figure_8_bytes_of_an_old_term_are_not_committed_because_a_majority_hold
     """Fault A1: an index that was committed was another entry later, on a majority.
 
     Three members, a leads. E is in a's log alone when a dies. b leads a term whose first record
-    reaches nobody, for c's disk is full. b dies, a leads again, and a part of E gets to c, whose
+    reaches no peer, for c's disk is full. b dies, a leads again, and a part of E gets to c, whose
     disk is full again before the record of the new term comes: a majority holds bytes of an old
     term. Then a dies, and b, whose log ends in a newer term, takes them all back.
     """
@@ -240,7 +240,7 @@ def test_a_member_that_slept_through_elections_does_not_win_the_next_one(cut: Hu
 def test_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
     processes: Processes,
 ) -> None:
-    """Fault A5: an empty log was taken for an equal one until somebody wrote."""
+    """Fault A5: an empty log was taken for an equal one until a client wrote."""
     group = HurtGroup(processes).start()
     load = load_of(group)
     wait_until("some stored", lambda: acknowledged(load) >= 300)
@@ -257,7 +257,7 @@ def test_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
     print(f"filled in {time.monotonic() - began_s:.2f} s")
     assert victim.raft()["impaired"], "it may have forgotten a vote"
     assert leader.raft()["term"] == term, "nobody was disturbed"
-    # It has all the bytes, and no voice: one of two who have is no majority of three.
+    # It has all the bytes and no vote: the one vote left is no majority of three.
     before = rounds_of(other)
     leader.kill()
     wait_stood(other, before + ROUNDS)
@@ -388,7 +388,7 @@ def test_one_way_cuts_of_every_link_change_the_leader_twice_at_most(cut: HurtGro
 def test_a_follower_that_is_behind_what_retention_left_begins_anew(
     processes: Processes,
 ) -> None:
-    """Fault B9: it was pushed an entry that nobody had any more, without end."""
+    """Fault B9: the leader pushed for ever an entry that no member had any more."""
     settings = {**SETTINGS, "fileReservedTime": 1, "cleanResourceInterval": 200}
     group = HurtGroup(processes, settings=settings).start()
     load = load_of(group, Mix(large_chance=1.0, large_bytes_max=100_000))

@@ -179,7 +179,7 @@ def test_a_leader_that_was_killed_answers_nothing_before_it_hears_of_a_leader(
         new = cut.wait_serving()
         for _ in range(3):
             present.advance(new)
-        # By itself first, then as it would be: with its leader in reach.
+        # First alone, then with its leader in reach.
         separate(cut, old)
         old.node.start()
         rejected = asker.rejected

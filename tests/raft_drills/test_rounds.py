@@ -1,8 +1,8 @@
 """Faults, drawn by a seed that the commit decides, against groups of three and of five: 24 in the
 gate, a hundred in the release tier.
 
-No acknowledged message is lost, no queue offset is given twice, nobody reads what is taken back, no
-progress goes back; see `history`. A thousand rounds and more: `just raft-drill --rounds 1000`.
+No acknowledged message is lost, no queue offset is given twice, no client reads what is taken back,
+no progress goes back; see `history`. A thousand rounds and more: `just raft-drill --rounds 1000`.
 """
 
 from __future__ import annotations

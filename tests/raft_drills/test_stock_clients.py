@@ -1,4 +1,4 @@
-"""Clients that know nothing of Raft go through elections as they are: nobody restarts them."""
+"""Clients that know nothing of Raft go through elections without a restart."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_c_plus_plus_and_javascript_send_and_consume_on_after_elections(
     own, js, cpp = drill.load.routed
     for sender in (own, js, cpp):
         sender.wait_for_more()
-    # Killed, and it stays away until everybody has found the new one.
+    # The leader is killed and stays away until every client has found the new one.
     first = group.leader
     first.kill()
     group.wait_serving()

@@ -25,7 +25,7 @@ from trioha.wire.record import Record
 from trioha.wire.remoting_command import RemotingCommand
 
 TOPIC = "T"
-COME_S = 60.0
+COME_S = 30.0
 SETTINGS: Mapping[str, object] = {**SMALL_FILES, "timerWheelEnable": True}
 JAVA: Mapping[str, object] = {**SETTINGS, "recallMessageEnable": True}
 

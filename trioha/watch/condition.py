@@ -71,7 +71,7 @@ def _of_headless(one: ReplicaSet) -> Condition:
     """Return the condition of a set of which no member says that it is master."""
     for replica in one.replicas:
         if replica.answer.is_rejected:
-            why = f"its nodes reject the question for the master: {replica.answer.error}"
+            why = f"its nodes do not tell which of them is master: {replica.answer.error}"
             return Condition(Level.WARN, "unknown", why)
     return Condition(Level.BAD, "no master", "nothing can be sent to it")
 
